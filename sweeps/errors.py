@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ParamSpec
@@ -178,6 +179,9 @@ class Undelivered(SweepsError):
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and of an exhausted quota."""
+LEAST_FREE_BYTES, LEAST_FREE_SHARE = 1 << 30, 0.05
+"""Free space below which a disk counts as nearly full, in bytes and as a share of the disk. A checkpoint that did not
+fit has usually been removed when the disk is asked."""
 _NAMES = ["EROFS", "EIO", "ENODEV", "EUCLEAN", "ESTALE", "ENOTCONN", "EKEYEXPIRED"]
 _LOST = [getattr(errno, name) for name in _NAMES if hasattr(errno, name)]  # EUCLEAN, EKEYEXPIRED are of Linux alone
 """Error numbers of a file system that has become read-only, a failing disk, a missing disk, a damaged file system, a
@@ -195,13 +199,25 @@ def is_storage_failure(error: BaseException | None) -> bool:
 
 def mentions_storage_failure(text: str | None, folder: Path) -> bool:
     """Whether an error text from another process reports a full or failed disk of the sweep's folder. Other failures
-    may concern a user's data.
+    may concern a user's data, or another disk.
 
     Args:
-        text: The error with its file, as Python words it.
+        text: The error, as Python words it: with its file if the error is about opening one, else without.
         folder: The sweep's folder.
     """
     if text is None:
         return False
-    lost = any(os.strerror(number) in text for number in _LOST) and str(folder) in text
-    return lost or any(os.strerror(number) in text for number in FULL)
+    if os.strerror(errno.EDQUOT) in text:  # the free space of a disk says nothing about a user's quota
+        return True
+    if os.strerror(errno.ENOSPC) in text:
+        return str(folder) in text or _is_nearly_full(folder)
+    return any(os.strerror(number) in text for number in _LOST) and str(folder) in text
+
+
+def _is_nearly_full(folder: Path) -> bool:
+    """Whether a folder's disk has so little space that a checkpoint may not fit, or cannot be asked."""
+    try:
+        disk = shutil.disk_usage(folder)
+    except OSError:
+        return True
+    return disk.free < max(LEAST_FREE_BYTES, LEAST_FREE_SHARE * disk.total)

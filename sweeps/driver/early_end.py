@@ -30,10 +30,13 @@ class Shutdown:
         """Whether an error ends the driver."""
         self.budget_spent: str | None = None
         """Description of the budget that is used up."""
+        self.failing: str | None = None
+        """Description of the error with which one trial after another has failed at its start, in a sweep whose trials
+        have trained before."""
 
     def interrupts_trials(self) -> bool:
         """Whether trials that stop now will continue in another session."""
-        return self.driver_fails or self.status is not None or self.budget_spent is not None
+        return self.driver_fails or any((self.status, self.budget_spent, self.failing))
 
     def begin(self, status: EarlyEnd) -> bool:
         """Ask all trials to save their state and stop; return False if they were asked before."""
@@ -55,6 +58,13 @@ class Shutdown:
         self.has_cluster = False
         if self.status is None:
             self.status, self.cluster_failure = "interrupted", error
+
+    def trials_fail(self, reason: str, *, pauses: bool) -> None:
+        """Start no further trials, because they fail at their start; the sweep can be resumed. Trials that run train to
+        their end, unless the scheduler pauses trials, since it decides about no trial any more."""
+        self.failing = reason
+        if pauses:
+            self._broker.stop_all()
 
     def budget_is_spent(self, reason: str) -> None:
         """Stop the trials that run, and start no further ones."""

@@ -104,11 +104,14 @@ class Decisions:
     def _answer(self, status: TrialStatus, report: Report) -> Answer:
         trial = report.trial
         last = self._last.get(trial)
-        if not report.competes or (not report.done and last is not None and not _is_news(status, report, last)):
+        if not report.competes:
+            return Answer(trial, report.attempt)
+        if not report.done and last is not None and not _is_news(status, report, last):
+            self._retries.reported(status)
             return Answer(trial, report.attempt)
         try:
             check_metrics(report, self._objectives, is_first=not status.has_reported, lineage=status.lineage)
-            status.has_reported = True
+            self._retries.reported(status)
             result = result_of(report, status, self._reported.get(trial, 0.0))
             if report.done and last is not None and last[LINEAGE] == status.lineage:
                 result = {**last, **result}  # an attempt that resumes after the last report may end without another one

@@ -1,4 +1,4 @@
-"""Decisions to retry failed attempts, and to end a sweep whose trials all fail with the same error.
+"""Decisions to retry failed attempts, and to end a sweep whose trials fail with the same error, one after another.
 
 An error before the first report is expected to recur with the same config, unless its cause is outside of the training:
 a lost worker, a device that was out of memory, a connection, a disk. If another trial of the sweep has made a report,
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from sweeps.driver.trial_status import TrialStatus
 
 ALIKE = 3
-"""Number of trials that must fail at their first step with the same error for the sweep to end."""
+"""Number of trials that must fail at their first step with the same error, before any trial has made a report, for the
+sweep to end."""
 WRONG_LABEL = re.compile("device-side assert", re.IGNORECASE)
 """Pattern of CUDA errors caused by the data: an index or a label out of range."""
 WRONG_PATH = {"FileNotFoundError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "FileExistsError"}
@@ -36,7 +37,7 @@ def recurs(text: str, error: WorkerError | None, *, reported: bool) -> bool:
     Args:
         text: Description of the failure in one line.
         error: Error of the worker that caused it, if a worker has reported one.
-        reported: Whether the trial has made a report, in this attempt or before.
+        reported: Whether the trial has made a report.
     """
     if reported or (error is not None and error.kind in ("peer", "lost", "hang")):
         return False
@@ -51,8 +52,13 @@ def recurs(text: str, error: WorkerError | None, *, reported: bool) -> bool:
 
 
 class Retries:
-    """Decides whether failed attempts of a search are retried, and whether all of its trials fail with the same
-    error."""
+    """Decides whether failed attempts of a search are retried, and whether one trial after another fails at its start
+    with the same error.
+
+    Before any report of the search in this session, ``ALIKE`` such trials are enough. Later, failures of new trials may
+    come from a region of the space that they share. So more are needed, without any report among them, and twice as
+    many once reports have followed the same error, three times as many after the next ones, and so on.
+    """
 
     def __init__(self, state: SweepState) -> None:
         self._state = state
@@ -60,13 +66,27 @@ class Retries:
         """Key by which the last error of each failed trial is compared with other trials' errors; no entry if the error
         may be transient."""
         self._counts: Counter[str] = Counter()
+        """Number of trials that failed at their start since the last report, by key."""
+        self._passed: Counter[str] = Counter()
+        """Number of times that reports have followed such failures, by key."""
         self._seen: set[str] = set()
+        self.num_reports = 0
+        """Number of reports of this search in this session."""
 
     def begin(self) -> None:
         """Reset the counts for another search."""
         self._mistakes.clear()
         self._counts.clear()
+        self._passed.clear()
         self._seen.clear()
+        self.num_reports = 0
+
+    def reported(self, status: TrialStatus) -> None:
+        """Record that a trial has made a report that counts."""
+        status.has_reported = status.has_begun = True
+        self.num_reports += 1
+        self._passed.update(self._counts.keys())
+        self._counts.clear()
 
     def allows(self, status: TrialStatus, text: str, error: WorkerError | None = None) -> bool | None:
         """Return whether a failed attempt is retried; None if trials are being stopped and ``resume`` will decide.
@@ -79,11 +99,11 @@ class Retries:
         if self._state.shutdown.interrupts_trials():
             return None
         self._mistakes.pop(status.trial, None)
-        if recurs(text, error, reported=status.has_reported):
+        if recurs(text, error, reported=status.has_begun):
             mistake = repr(error.alike) if error is not None else re.sub(r"\d+", "#", text)
             self._mistakes[status.trial] = mistake
-            names_it = error is None or names_a_mistake(error.message)
-            if not self._may_pass(mistake) or names_it:
+            may_pass = self._may_pass(mistake) and error is not None and not names_a_mistake(error.message)
+            if not may_pass and not status.has_reported:
                 return False
         return max(1, status.attempt) <= self._max_retries  # 0: its workers were faster than Tune
 
@@ -103,17 +123,37 @@ class Retries:
         return is_new and any(each.has_reported for each in self._state.all_trials)
 
     def failed(self, trial: str, reason: str) -> str | None:
-        """Count a failed trial; return a reason to start no further trial if all fail with the same error, else
-        None."""
-        mistake = self._mistakes.get(trial)
-        if mistake is None and names_a_mistake(reason):  # an error of the trial's actor, before it had workers
-            mistake = re.sub(r"\d+", "#", reason)
+        """Count a failed trial; return a reason to start no further trial if one after another fails at its start with
+        the same error, else None."""
+        mistake = self._mistake(trial, reason)
         if mistake is None:
             return None
         self._counts[mistake] += 1
-        if self._counts[mistake] < ALIKE:
+        most = ALIKE
+        if self.num_reports:
+            most = 2 * max(ALIKE, self._state.concurrent) * (1 + self._passed[mistake])
+        return self.described(self._counts[mistake], reason) if self._counts[mistake] >= most else None
+
+    def at_start(self, trial: str, reason: str) -> bool:
+        """Whether a trial has failed before its first report since its workers started, with an error that recurs."""
+        return self._mistake(trial, reason) is not None
+
+    @staticmethod
+    def described(number: int, reason: str) -> str:
+        """Describe that trials failed with the same error."""
+        if number == 1:
+            return f"a trial that had reported failed when it started again: {reason}"
+        return f"{number} trials failed at their first step with the same error: {reason}"
+
+    def _mistake(self, trial: str, reason: str) -> str | None:
+        """Return the key of a failed trial's error; None if it came after a report, or may be transient."""
+        status = self._state.trials.get(trial)
+        if status is not None and status.has_begun:
             return None
-        return f"{ALIKE} trials failed at their first step with the same error: {reason}"
+        mistake = self._mistakes.get(trial)
+        if mistake is None and names_a_mistake(reason):  # an error of the trial's actor, before it had workers
+            mistake = re.sub(r"\d+", "#", reason)
+        return mistake
 
 
 def failure_reason(trial: TuneTrial) -> str:

@@ -37,7 +37,7 @@ from sweeps.errors import StorageFailed, SweepsError, Undelivered, UserError, is
 from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import questions_worth_asking
 from sweeps.plan.preflight import Preflight
-from sweeps.plan.resume import as_last_saved
+from sweeps.plan.resume import as_last_saved, check_before_training
 from sweeps.plan.saved_sweep import save
 from sweeps.runtime.cluster import fork_server
 from sweeps.runtime.shared_folder import SharedFolder
@@ -128,10 +128,12 @@ def resume(plan: Plan, view: View) -> SweepRecord:
     Unfinished trials continue from their newest checkpoints; then new ones start, up to the planned number.
 
     Raises:
-        UserError: Another driver runs the sweep, or the tracking server or the cluster refuses it.
+        UserError: Another driver runs the sweep, its code or data have a mistake or are gone, or the tracking server or
+            the cluster refuses it.
     """
     config, view = plan.config, GuardedView(view)
     with contextlib.chdir(plan.working_folder):
+        check_before_training(plan)  # before anything is recorded: a trial that fails at its start has failed for good
         expect_progress(STARTS_WITHIN_S)
         with held(plan) as copy, fork_server(config) as forks:
             plan = as_last_saved(plan)
@@ -253,7 +255,7 @@ def _search(session: Session) -> str:
                 ended_because = _train(plan, session, signals)
                 record_stages(plan, session)
             if not _continues(plan, session):
-                if session.plan.config.search.confirm:
+                if session.plan.config.search.confirm and state.shutdown.failing is None:
                     _confirm(session, signals)
                 if not _continues(plan, session):
                     break
@@ -305,12 +307,15 @@ def _status(session: Session, ended_because: str | None) -> str:
     Raises:
         StorageFailed: The sweep's folder cannot be written.
         ClusterLost: Ray is gone.
+        SweepsError: The trials fail at their start.
     """
     state, shutdown = session.state, session.state.shutdown
     if (failure := shutdown.storage_failure or shutdown.cluster_failure) is not None:
         raise failure
     if shutdown.status is not None:
         return shutdown.status
+    if shutdown.failing is not None:
+        raise SweepsError(shutdown.failing)
     if (ended_because := shutdown.budget_spent or ended_because) is not None:
         session.recorder.attach({}, {TAG_ENDED: ended_because})
         if state.ended_count() < state.num_trials:
@@ -368,6 +373,7 @@ def _train(searched: Plan, session: Session, signals: ShutdownSignals) -> str | 
     pauses = searched.config.search.pauses_trials
     limiter = PauseAwareLimiter(searcher, session.state.concurrent, restart_together=pauses)
     _tune(session, signals, limiter, build_tuner(searched, session, limiter, _trial_context(session)))
+    searcher.settle()
     return searcher.ended_because
 
 

@@ -52,7 +52,7 @@ def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: 
         save_earlier(plan.folder, [results], stage.results_file)
     record_stages(plan, session)
     if shutdown.interrupts_trials():
-        return shutdown.budget_spent or f"the sweep was {shutdown.status}"
+        return shutdown.failing or shutdown.budget_spent or f"the sweep was {shutdown.status}"
     if not results.points:
         return f"stage {stage.number} has no trial with a value, so the search cannot continue ({ended_because})"
     with state.lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray.tune.experiment import Trial as TuneTrial
 
@@ -13,10 +13,22 @@ from sweeps.driver.pool_choice import PoolChoice
 from sweeps.driver.retries import failure_reason
 from sweeps.driver.session import Session
 from sweeps.plan.stage import PlannedStage
-from sweeps.search.reported_values import reported_values
+from sweeps.search.reported_values import ReportedValues, reported_values
 from sweeps.search.schedulers.scheduler import Exploit
 from sweeps.search.study_search import Suggested
 from sweeps.search.trial_ids import trial_id as name_of
+
+
+class _SetAside(NamedTuple):
+    """A trial that had reported before, and has failed at a later start."""
+
+    number: int
+    trial: str
+    reported: ReportedValues
+    why: str
+    """Reason for its failure."""
+    num_reports: int
+    """Number of reports of the search before that."""
 
 
 class SweepSearcher(NotPickled, OptunaSearcher):
@@ -31,11 +43,15 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         """Reason for the failure of each failed trial, by Tune's id."""
         self._held: list[Suggested] = []
         """Suggested trials that wait until a suitable pool has room; at most one per pool."""
+        self._set_aside: list[_SetAside] = []
+        """Trials that had reported before, and have failed at a later start. The study has them as running until it is
+        known whether others fail like them."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         pools, shutdown = self._session.state.pools, self._session.state.shutdown
+        self._end_those_that_failed_alone()
         if shutdown.interrupts_trials():  # a trial would only start to stop; those that are unfinished stay so
-            self.ended_because = self.ended_because or shutdown.budget_spent
+            self.ended_because = self.ended_because or shutdown.failing or shutdown.budget_spent
             while self._held:
                 del self._running[self._held.pop().number]
             return self.none_left()
@@ -92,18 +108,69 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         if state.pools is not None:
             state.pools.release(trial_id)
         self.interrupted = state.shutdown.interrupts_trials()
+        if error and self._may_continue(trial_id):
+            self._set_trial_aside(trial_id)
         super().on_trial_complete(trial_id, result, error)
         if error and not self.interrupted:
-            self._end_if_all_fail_alike(trial_id)
+            self._end_if_trials_fail_alike(trial_id)
 
-    def _end_if_all_fail_alike(self, trial_id: str) -> None:
-        stage = None if self._stage is None else self._stage.number
-        failed = name_of(self._numbers[trial_id], stage)
-        reason = self._session.retries.failed(failed, self.why_failed(trial_id))
-        if reason is None or not self._has_left:
+    def _may_continue(self, trial_id: str) -> bool:
+        """Whether `resume` may have to continue a trial that has failed."""
+        if self._session.state.shutdown.failing is not None:
+            return True
+        trial, status = self._name(trial_id), self._session.state.trials.get(self._name(trial_id))
+        had_reported = status is not None and status.has_reported
+        return had_reported and self._session.retries.at_start(trial, self.why_failed(trial_id))
+
+    def _set_trial_aside(self, trial_id: str) -> None:
+        number, retries = self._numbers[trial_id], self._session.retries
+        if (reported := self._running.pop(number, None)) is not None:
+            failed = _SetAside(number, self._name(trial_id), reported, self.why_failed(trial_id), retries.num_reports)
+            self._set_aside.append(failed)
+
+    def _end_those_that_failed_alone(self) -> None:
+        """Record the failures of trials after which another trial has made a report."""
+        if self._session.state.shutdown.failing is not None:
             return
-        if not any(reported_values(trial) for trial in self.study.get_trials(deepcopy=False)):
+        for each in [each for each in self._set_aside if each.num_reports < self._session.retries.num_reports]:
+            self._set_aside.remove(each)
+            self._running[each.number] = each.reported
+            self.end(each.number, error=each.why)
+
+    def _end_if_trials_fail_alike(self, trial_id: str) -> None:
+        state, retries = self._session.state, self._session.retries
+        reason = retries.failed(self._name(trial_id), self.why_failed(trial_id))
+        if reason is None or not (self._has_left or self.unfinished or self._set_aside):
+            return
+        if any(reported_values(trial) for trial in self.study.get_trials(deepcopy=False)):
+            self._begin_no_further(reason)
+        elif self._has_left:
             self.ended_because = (
                 f"{reason}. No trial has made a report, so no further one is started; fix the error, and "
-                f"`python -m sweeps resume {self._session.state.sweep}` continues it"
+                f"`python -m sweeps resume {state.sweep}` continues it"
             )
+
+    def _begin_no_further(self, reason: str) -> None:
+        state = self._session.state
+        fixed = f"fix the error, and `python -m sweeps resume {state.sweep}` continues it"
+        self.ended_because = f"{reason}. No further one is started; {fixed}"
+        state.shutdown.trials_fail(self.ended_because, pauses=state.composition.config.search.pauses_trials)
+
+    def settle(self) -> None:
+        """Decide at the end of the search about the trials that have failed at a later start: `resume` continues them
+        if no trial of this session has made a report, or the sweep ends before the next one."""
+        self._end_those_that_failed_alone()
+        retries, shutdown = self._session.retries, self._session.state.shutdown
+        if self._set_aside and not shutdown.interrupts_trials() and not retries.num_reports:
+            self._begin_no_further(retries.described(len(self._set_aside), self._set_aside[-1].why))
+        for each in self._set_aside:
+            if shutdown.interrupts_trials():
+                self._session.lifecycle.keep(each.trial)
+            else:
+                self._running[each.number] = each.reported
+                self.end(each.number, error=each.why)
+        self._set_aside.clear()
+
+    def _name(self, trial_id: str) -> str:
+        """Return the sweep's id of a trial, by Tune's id."""
+        return name_of(self._numbers[trial_id], None if self._stage is None else self._stage.number)

@@ -75,7 +75,7 @@ class TrialLifecycle:
             status = state.trials.setdefault(trial, TrialStatus(trial, parameters, repeat_of=repeat_of, stage=stage))
             attempt += status.retries
             after_pause = status.state == "running" and status.attempt == attempt
-            status.state, status.attempt, status.ending = "running", attempt, False
+            status.state, status.attempt, status.ending, status.has_begun = "running", attempt, False, False
             own = state.composition.trial(parameters).in_pool(pool)
             fit = state.fit.of(pool)
             status.last_step = own.loop.max_steps if own.loop is not None else None
@@ -130,6 +130,10 @@ class TrialLifecycle:
             for_good = state == "stopped" and (status.is_unwanted or not self._state.shutdown.interrupts_trials())
         last_step = result.get(STEP, 0) if state == "pruned" else None
         self._put(partial(self._finish, trial, state, error, last_step, for_good=for_good))
+
+    def keep(self, trial: str) -> None:
+        """Let `resume` continue a trial whose failure was recorded."""
+        self._put(partial(self._keep, trial))
 
     def all_ended(self) -> None:
         """End the trials that Tune stopped together, without a callback for each."""
@@ -207,6 +211,13 @@ class TrialLifecycle:
         while changes:
             changes[0]()
             del changes[0]
+
+    def _keep(self, trial: str) -> None:
+        with self._state.lock:
+            status = self._state.trials[trial]
+            status.state = "stopped"
+        self._recorder.trials.end(trial, "stopped", status.step, status.attempt + status.earlier_attempts)
+        self._state.announce(f"trial {trial} can continue from step {status.step}")
 
     def _finish(self, trial: str, end: State, error: str | None, last_step: int | None, *, for_good: bool) -> None:
         """Record and show the end of a trial.

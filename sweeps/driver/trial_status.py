@@ -41,6 +41,8 @@ class TrialStatus:
     """Steps between two evaluations; 0 before the trial's first report."""
     has_reported: bool = False
     """Whether the trial has made a report that counts."""
+    has_begun: bool = False
+    """Whether the trial has made such a report since its workers last started."""
     lineage: int = 0
     """Number of times that the trial had continued from another trial's state when its workers began."""
     is_pruned: bool = False
@@ -93,7 +95,7 @@ class TrialStatus:
 
     def begin_again(self) -> int:
         """Begin the next attempt in the same actor; return its number."""
-        self.attempt, self.retries = self.attempt + 1, self.retries + 1
+        self.attempt, self.retries, self.has_begun = self.attempt + 1, self.retries + 1, False
         self.assigned, self.training_since, self.holds = time.time(), None, self.needs
         return self.attempt + self.earlier_attempts
 

@@ -169,7 +169,7 @@ class WorkerEvents:
             self._exploits[exploit.trial, exploit.origin.num_exploits] = exploit
 
     def _take_start(self, status: TrialStatus, event: Started) -> None:
-        status.workers_attempt = event.attempt
+        status.workers_attempt, status.has_begun = event.attempt, False
         if self._state.fit.is_elastic and event.workers:
             self._take_workers(status, len(event.workers))
         status.training_since, status.holds = event.timestamp_ms / 1000, status.needs

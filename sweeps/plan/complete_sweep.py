@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from sweeps.constants import TAG_ENDED
+from sweeps.constants import TAG_ENDED, TAG_SWEEP
 from sweeps.plan.plan import Plan
+from sweeps.search.confirmation_race import MIN_RUNS
 from sweeps.texts.wording import counted, counted_states
-from sweeps.tracking.journal import is_delivered
-from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.fold import Fold
+from sweeps.tracking.journal import entries_without_points, is_delivered
+from sweeps.tracking.reader import record_of
+from sweeps.tracking.record import INTERRUPTED, SweepRecord
+from sweeps.tracking.store import RawRun
 
 ALL_STARTED = re.compile(r"[\d,]+ trials? (was|were) started")
 STARTS_MORE = re.compile(rf"{ALL_STARTED.pattern}|none of [\d,]+ random points")
@@ -23,13 +28,52 @@ def is_complete(record: SweepRecord, plan: Plan) -> bool:
     """Whether nothing is left to resume: the search has ended normally, and MLflow has received everything."""
     if record.status not in ("finished", "failed") or record.counts["running"]:
         return False
+    return _all_started(record, plan) and is_delivered(plan.folder)  # last, since it reads the whole journal
+
+
+def _all_started(record: SweepRecord, plan: Plan) -> bool:
+    """Whether the search starts no further trials."""
     ended = record.tags.get(TAG_ENDED, "")
-    if record.status == "finished" and ended and STARTS_MORE.match(ended) is None:
+    if record.status != "failed" and ended and STARTS_MORE.match(ended) is None:
         # A rule of search.stop, or every point of the space was tried. Earlier releases recorded the config's number.
-        is_over = record.planned in (None, plan.num_trials, plan.config.search.num_trials)
-    else:
-        is_over = len(record.trials) >= plan.num_trials
-    return is_over and is_delivered(plan.folder)  # last, since it reads the whole journal
+        return record.planned in (None, plan.num_trials, plan.config.search.num_trials)
+    return len(record.trials) >= plan.num_trials
+
+
+def may_train(record: SweepRecord, plan: Plan) -> bool:
+    """Whether trials or repeats may be left to train; otherwise `resume` only completes the record."""
+    # The journal is asked second, since that takes longer: MLflow may not have received the ends of trials.
+    return _may_train(record, plan) and _may_train(_with_undelivered(record, plan.folder), plan)
+
+
+def _may_train(record: SweepRecord, plan: Plan) -> bool:
+    if any(
+        each.state in ("running", "stopped", INTERRUPTED) and not each.stopped_for_good for each in record.all_trials
+    ):
+        return True
+    if not _all_started(record, plan):
+        return True
+    has_winner = record.confirmation is not None and record.confirmation.winner is not None
+    candidates = sum(each.value is not None and each.may_be_best for each in record.trials)
+    return bool(plan.config.search.confirm) and not has_winner and candidates >= MIN_RUNS
+
+
+def _with_undelivered(record: SweepRecord, folder: Path) -> SweepRecord:
+    """Return a record with all that the journal in the sweep's folder has."""
+    parent = RawRun(
+        run_id=record.mlflow.run_id,
+        experiment_id=record.mlflow.experiment_id,
+        experiment=record.experiment,
+        status="KILLED",
+        started=int(1000 * record.started),
+        ended=None,
+        tags={TAG_SWEEP: record.sweep, **record.tags},
+        params={},
+    )
+    fold = Fold(parent, {})
+    for entry in entries_without_points(folder):
+        fold.take(entry)
+    return record_of(record.mlflow.tracking_uri, fold.parent, fold.trials.values())
 
 
 def describe_completion(record: SweepRecord, plan: Plan) -> str:

@@ -308,15 +308,30 @@ def new_plan(
 ) -> Plan:
     """Make the plan of a new sweep; see ``make_plan``."""
     plan = _planned(composition, name, command, tags or {}, approve)
-    lines: list[str] = []
-    for each in plan.compositions:
-        lines += mistakes_of(_check_code, each, plan.space)
-        if where != "elsewhere":
-            lines += mistakes_of(check_data, each.config)
-    raise_mistakes(lines)
+    check_code_and_data(plan, has_data=where != "elsewhere")
     if where != "elsewhere":
         _check_here(plan, where, is_queued=approve is not None)
     return plan
+
+
+def check_code_and_data(plan: Plan, *, is_new: bool = True, has_data: bool = True) -> None:
+    """Check the code and the programs that trials run, and the data files that they read.
+
+    Args:
+        plan: The sweep.
+        is_new: Whether the sweep is new, so that the user can still change it. In a sweep that continues, arguments are
+            not checked: one without effect fails no trial.
+        has_data: Whether this machine sees the same files as the trials.
+
+    Raises:
+        ConfigError: The message has every mistake, one per line.
+    """
+    lines: list[str] = []
+    for each in plan.compositions:
+        lines += mistakes_of(_check_code, each, plan.space, is_new=is_new)
+        if has_data:
+            lines += mistakes_of(check_data, each.config)
+    raise_mistakes(lines)
 
 
 def _planned(
@@ -345,11 +360,12 @@ def _planned(
     )
 
 
-def _check_code(composition: Composition, space: Space) -> None:
+def _check_code(composition: Composition, space: Space, *, is_new: bool) -> None:
     """Check the code and the programs that trials run, in the order in which one check relies on another."""
     lookup = lookup_in(composition)
     check_all_targets(composition, space, lookup)
-    check_arguments(composition, space, lookup)
+    if is_new:
+        check_arguments(composition, space, lookup)
     check_command(composition, space, lookup)
 
 

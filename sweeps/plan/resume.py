@@ -13,9 +13,9 @@ from sweeps.constants import TAG_FOLDER
 from sweeps.errors import AlreadyDone, UserError
 from sweeps.folders.driver_lock import driver_was_killed, is_held
 from sweeps.folders.sweep_folder import SWEEP_FILE
-from sweeps.plan.complete_sweep import is_complete
+from sweeps.plan.complete_sweep import is_complete, may_train
 from sweeps.plan.extend import extended
-from sweeps.plan.plan import Plan, all_scalings
+from sweeps.plan.plan import Plan, all_scalings, check_code_and_data
 from sweeps.plan.saved_sweep import saved_document
 from sweeps.plan.stage import planned_stages
 from sweeps.search.study_version import check_study
@@ -38,6 +38,8 @@ class ReopenedPlan(Plan):
     """Changes of ``extend`` to the saved sweep, by dotted path."""
     saved: Any
     """Composition of the saved sweep without the changes, as in its file."""
+    record: SweepRecord
+    """Record of the sweep when the plan was made."""
 
 
 def reopened(
@@ -85,6 +87,7 @@ def reopened(
         stages=planned_stages(composition),
         changes=changes,
         saved=document["composition"],
+        record=record,
     )
     if changes and composition.config == before.config and is_complete(record, plan):
         given = ", ".join(f"{key}={value}" for key, value in changes.items())
@@ -94,6 +97,18 @@ def reopened(
             "extend needs a larger number, or another value"
         )
     return plan
+
+
+def check_before_training(plan: Plan) -> None:
+    """Check the code and the data of a sweep that continues like those of a new one, from its working folder. If no
+    trial is left to train, they may be gone.
+
+    Raises:
+        ConfigError: Trials would fail when they start; the message has every mistake, one per line.
+    """
+    assert isinstance(plan, ReopenedPlan)
+    if plan.changes or may_train(plan.record, plan):
+        check_code_and_data(plan, is_new=False)
 
 
 def as_last_saved(plan: Plan) -> Plan:

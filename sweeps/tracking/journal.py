@@ -125,6 +125,7 @@ _KINDS: dict[str, type[Entry]] = {
 
 _ARTIFACT_PREFIXES = tuple(json.dumps({"kind": kind.__name__})[:-1].encode() for kind in (Artifact, Stored))
 """First bytes of the journal's lines about artifacts."""
+_POINTS_PREFIX = json.dumps({"kind": Points.__name__})[:-1].encode()
 
 
 def is_delivered(folder: Path) -> bool:
@@ -148,6 +149,20 @@ def is_delivered(folder: Path) -> bool:
                         case Stored(key, name, stored) if waiting.get((key, name)) == stored:  # else it was older
                             waiting.pop((key, name), None)
     return not waiting
+
+
+def entries_without_points(folder: Path) -> Iterator[Entry]:
+    """Yield the entries of the journal in a folder, without the metrics, which are most of it; none without a journal.
+    Changes nothing."""
+    path = folder / JOURNAL_FILE
+    if not path.is_file():
+        return
+    versions, end = _versions(path), 0
+    with path.open("rb") as lines:
+        for line in lines:
+            start, end = end, end + len(line)
+            if not line.startswith(_POINTS_PREFIX):
+                yield from _entries(line, start, versions)
 
 
 def _unchanged(line: dict[str, Any]) -> dict[str, Any]:

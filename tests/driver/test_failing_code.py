@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from continuing import wait_for
 from processes import run_python
-from running import Done, own_function, run
+from running import Done, ended, own_function, run, start, verb
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
@@ -128,3 +130,44 @@ def test_a_trial_that_reports_only_nan_says_so(tmp_path: Path) -> None:
     done = run(tmp_path, *task, "--name=nan", "search.num_trials=1", "cluster.num_cpus=2")
     assert "trial 0000 pruned at step 1; it reported no finite loss" in done.err
     assert "trial 0000 reported no finite loss" in sweeps(tmp_path, "show", "nan")
+
+
+STEPS = """
+import json, tempfile, time
+from pathlib import Path
+import ray.train
+
+def train(config):
+    start, checkpoint = 0, ray.train.get_checkpoint()
+    if checkpoint is not None:
+        with checkpoint.as_directory() as folder:
+            start = int((Path(folder) / "step").read_text())
+    for step in range(start + 1, 9):
+        time.sleep(0.5)
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "step").write_text(str(step))
+            kept = ray.train.Checkpoint.from_directory(folder)
+            ray.train.report({"loss": config["lr"] / step}, checkpoint=kept)
+"""
+
+
+def test_trials_that_cannot_continue_since_the_code_is_broken_continue_when_it_is_mended(tmp_path: Path) -> None:
+    task = own_function(tmp_path, STEPS, "{lr: 0.1}")
+    placed = ("cluster.num_cpus=2", "scaling=single_worker", "search/scheduler=none", "tracking.report=false")
+    process = start(
+        tmp_path, "run", *task, *placed, "task.arguments.lr=interval(0.1,0.5)", "search.num_trials=5", "--name=b"
+    )
+    wait_for(tmp_path, "b", lambda record: sum(each.steps >= 2 for each in record.trials) == 2, process)
+    process.send_signal(signal.SIGINT)
+    ended(tmp_path, process, status=130)
+    (tmp_path / "users.py").write_text(f"import no_such_library\n{STEPS}", encoding="utf-8")
+    broken = verb(tmp_path, "resume", "b", status=1)
+    assert "3 trials failed at their first step with the same error: task._target_=users.train cannot be" in broken.err
+    assert "`python -m sweeps resume b` continues it" in broken.err
+    left = Done.of(tmp_path, "b").document
+    assert left["status"] == "interrupted"
+    assert [each["state"] for each in left["trials"]][:2] == ["stopped", "stopped"]
+    (tmp_path / "users.py").write_text(STEPS, encoding="utf-8")
+    mended = verb(tmp_path, "resume", "b", "--json").document
+    assert mended["counts"]["finished"] == 4
+    assert [each["steps"] for each in mended["trials"] if each["state"] == "finished"] == [8] * 4

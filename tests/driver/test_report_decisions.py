@@ -25,13 +25,17 @@ OBJECTIVES = Objectives(("eval/accuracy",), ("max",), {"system/memory_mib": Limi
 WHOLE = {"eval/accuracy": 0.5, "system/memory_mib": 100.0, "eval/loss": 1.0}
 
 
-def state_of(*trials: TrialStatus, max_retries: int = 2) -> Any:
+def state_of(*trials: TrialStatus, max_retries: int = 2, concurrent: int = 1) -> Any:
     """The parts of a sweep's state that decide about retries."""
     config = SimpleNamespace(search=SimpleNamespace(max_retries=max_retries))
     shutdown = SimpleNamespace(interrupts_trials=lambda: False)
     by_id = {each.trial: each for each in trials}
     return SimpleNamespace(
-        trials=by_id, all_trials=trials, composition=SimpleNamespace(config=config), shutdown=shutdown
+        trials=by_id,
+        all_trials=trials,
+        composition=SimpleNamespace(config=config),
+        shutdown=shutdown,
+        concurrent=concurrent,
     )
 
 

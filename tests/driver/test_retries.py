@@ -130,6 +130,51 @@ def test_three_trials_that_fail_alike_at_their_first_step_are_a_reason_to_start_
     assert retries.failed("0000", "no los") is None
 
 
+def failures_until_the_end(retries: Retries, *, most: int = 99) -> int:
+    """How many new trials fail with the same error until no further one is to start."""
+    for number in range(1, most + 1):
+        status = TrialStatus(f"{number:04}", {}, attempt=1)
+        retries.allows(status, "no los", error_of(KeyError("los")))
+        if retries.failed(status.trial, "KeyError: 'los'") is not None:
+            return number
+    return most
+
+
+@pytest.mark.parametrize(("concurrent", "later"), [(1, 6), (4, 8)])
+def test_after_a_report_more_trials_must_fail_alike_and_more_again_after_the_next_one(
+    concurrent: int, later: int
+) -> None:
+    works = TrialStatus("0000", {})
+    retries = Retries(state_of(works, concurrent=concurrent))
+    assert failures_until_the_end(retries) == 3
+    retries.begin()
+    retries.reported(works)
+    assert failures_until_the_end(retries) == later
+    retries.reported(works)
+    assert failures_until_the_end(retries) == 2 * later
+    retries.begin()
+    retries.reported(works)
+    assert failures_until_the_end(retries, most=later - 1) == later - 1
+    retries.reported(works)  # in between
+    assert failures_until_the_end(retries, most=later + 1) == later + 1
+
+
+def test_a_trial_that_had_reported_counts_if_it_fails_before_a_report_of_its_present_attempt() -> None:
+    trials = [TrialStatus(f"000{number}", {}, attempt=1, has_reported=True) for number in range(3)]
+    retries = Retries(state_of(*trials))
+    text = "mine.train cannot be imported"
+    assert [failing(retries, each, ModuleNotFoundError(text)) for each in trials] == [[True]] * 3  # as max_retries says
+    assert [retries.failed(each.trial, text) is None for each in trials] == [True, True, False]
+    retries.begin()
+    for each in trials:
+        retries.reported(each)
+        failing(retries, each, ModuleNotFoundError(text))
+        assert not retries.at_start(each.trial, f"task._target_: {text}")
+        each.begin_again()
+        failing(retries, each, ModuleNotFoundError(text))
+        assert retries.at_start(each.trial, text)
+
+
 def test_the_reason_is_that_of_the_last_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.train._internal.storage._get_ray_train_session_dir", lambda: str(tmp_path / "session"))
     storage = StorageContext(str(tmp_path), experiment_dir_name="sweep", trial_dir_name="trial")

@@ -6,9 +6,11 @@ import contextlib
 import errno
 import itertools
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, call
 
@@ -20,7 +22,7 @@ from recording import open_recorder
 from waiting import wait_until
 
 from sweeps.config.space import FloatDistribution
-from sweeps.constants import COMPLETED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, FAILED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.reconcile import reconcile
 from sweeps.driver.session import Session
@@ -204,6 +206,18 @@ def test_a_worker_that_cannot_write_the_sweeps_folder_ends_the_sweep_and_not_its
     error = OSError(number, os.strerror(number), "/mnt/outputs/s/trials/0000/reports.jsonl")
     session.worker_events.take([Ended("0000", 1, f"worker 0 failed: OSError: {error}")])
     assert "python -m sweeps resume s" in str(session.state.shutdown.storage_failure)
+
+
+@pytest.mark.parametrize(("free", "ends"), [(3 << 30, True), (50 << 30, False)])
+def test_no_space_on_an_unnamed_disk_ends_the_sweep_only_if_its_own_disk_is_nearly_full(
+    free: int, ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, session = session_with_a_trial()
+    session.state.folder = tmp_path
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=100 << 30, free=free))
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/dev/shm/torch_77_1")
+    session.worker_events.take([Ended("0000", 1, f"worker 0 failed: OSError: {error}")])
+    assert (session.state.shutdown.storage_failure is not None) is ends
 
 
 @pytest.mark.parametrize("failures", [1, 2])
@@ -611,3 +625,39 @@ def test_a_trial_that_a_spent_budget_has_stopped_does_not_start_again(pools: Any
         assert searcher.suggest("second") == SweepSearcher.FINISHED
         assert searcher.ended_because == "search.stop.wall_hours=1 is used up"
     assert [each.number for each in after.unfinished] == [0], "with a larger budget it goes on"
+
+
+@pytest.mark.parametrize(
+    ("another_reports", "is_kept"),
+    [(None, True), ("before", False), ("after", False)],
+)
+def test_a_trial_that_had_reported_and_fails_at_its_next_start_goes_on_later_unless_another_one_trains(
+    another_reports: str | None, is_kept: bool
+) -> None:
+    told, session = new_session()
+    options: dict[str, Any] = {"metric": "eval/accuracy", "mode": "max", "num_trials": 1}
+    earlier = SweepSearcher(session, SPACE, **options)
+    earlier.suggest("first")
+    earlier.on_trial_result("first", {STEP: 5, "training_iteration": 5, "eval/accuracy": 0.9})
+    named = {"storage": earlier.study._storage, "study_name": earlier.study.study_name}
+    searcher = SweepSearcher(session, SPACE, **options, **named)
+    searcher.suggest("again")
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    status, other = session.state.trials["0000"], TrialStatus("0001", {})
+    status.has_reported = True
+    if another_reports == "before":
+        session.retries.reported(other)
+    why = "task._target_=mine.train: cannot be imported"
+    session.retries.allows(status, why)
+    searcher.on_trial_complete("again", {FAILED: why, STEP: 5})
+    session.lifecycle.ended({TRIAL: "0000"}, {}, error=why)
+    if another_reports == "after":
+        session.retries.reported(other)
+    assert searcher.suggest("none") == SweepSearcher.FINISHED
+    searcher.settle()
+    session.lifecycle.process(session.lifecycle.queued())
+    ends = [arguments[:2] for name, arguments in told.calls if name == "end"]
+    assert ends == [("0000", "failed"), *([("0000", "stopped")] if is_kept else [])]
+    assert (session.state.shutdown.failing or "").startswith("a trial that had reported failed") is is_kept
+    after = SweepSearcher(session, SPACE, **options, **named)
+    assert [each.number for each in after.unfinished] == ([0] if is_kept else [])

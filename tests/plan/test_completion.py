@@ -21,7 +21,7 @@ from sweeps.errors import ConfigError
 from sweeps.plan.complete_sweep import ALL_STARTED, describe_completion, extension, is_complete
 from sweeps.plan.extend import ask_driver
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.plan.resume import as_last_saved, reopened
+from sweeps.plan.resume import as_last_saved, check_before_training, reopened
 from sweeps.plan.saved_sweep import save
 from sweeps.report.comparison import compare_sweeps
 from sweeps.report.dataframes import trials_frame
@@ -40,9 +40,17 @@ print(json.dumps({"status": status, "ray": "ray" in sys.modules}), file=sys.stde
 """
 
 
-def recorded_sweep(uri: str, name: str, *, planned: int, states: tuple[str, ...], status: str = "finished") -> Plan:
-    """A sweep as its driver leaves it, without the training."""
-    plan = make_plan(["conf=digits", f"search.num_trials={planned}"], [], name, f"python -m sweeps run --name {name}")
+def recorded_sweep(
+    uri: str,
+    name: str,
+    *tokens: str,
+    planned: int,
+    states: tuple[str, ...],
+    status: str = "finished",
+) -> Plan:
+    """A sweep as its driver leaves it, without the training; of the digits, unless tokens name another conf."""
+    tokens = (*(tokens or ("conf=digits",)), f"search.num_trials={planned}")
+    plan = make_plan(tokens, [], name, f"python -m sweeps run --name {name}")
     plan.folder.mkdir(parents=True)
     save(plan)
     recorder = open_recorder(uri, name, folder=plan.folder)
@@ -135,6 +143,67 @@ def test_python_s_resume_of_a_finished_sweep_returns_it(uri: str, capsys: pytest
     recorded_sweep(uri, "done", planned=1, states=("finished",))
     assert sweeps.resume("done", tracking_uri=uri).status == "finished"
     assert "Nothing is left to resume" in capsys.readouterr().err
+
+
+# --- code and data that are gone --------------------------------------------------------------------------------
+
+FUNCTION = ("conf=ray_train_function", "~space", "task._target_=mine.train", "task.arguments.lr=interval(0.1,0.5)")
+TABLE = ("conf=tabular", "data.path=rows.csv", "data.target=y", "task=classification")
+
+
+def write_code_and_data(folder: Path) -> None:
+    (folder / "mine.py").write_text("def train(config):\n    print(config)\n", encoding="utf-8")
+    (folder / "rows.csv").write_text("x,y\n" + "1,a\n2,b\n" * 8, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("verb", "tokens", "file", "code", "message"),
+    [
+        (("resume", "mine"), FUNCTION, "mine.py", "def trian(config):\n    pass\n", "did you mean trian?"),
+        (("resume", "mine"), TABLE, "rows.csv", None, "data.path=rows.csv: there are no such files"),
+        (("extend", "mine", "search.num_trials=4"), TABLE, "rows.csv", "x,z\n1,a\n", "data.target=y: "),
+    ],
+)
+def test_a_mistake_in_code_or_data_is_found_before_a_trial_continues_as_before_a_sweep_begins(
+    uri: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    verb: tuple[str, ...],
+    tokens: tuple[str, ...],
+    file: str,
+    code: str | None,
+    message: str,
+) -> None:
+    write_code_and_data(tmp_path)
+    plan = recorded_sweep(uri, "mine", *tokens, planned=2, states=("finished", "stopped"), status="interrupted")
+    (tmp_path / file).unlink()
+    if code is not None:
+        (tmp_path / file).write_text(code, encoding="utf-8")
+    before = load_sweep(uri, "mine"), sorted((each, each.stat().st_mtime_ns) for each in plan.folder.rglob("*"))
+    assert run_command(["run", *tokens, "--dry-run"])[0] == 2
+    refused = capsys.readouterr().err
+    assert message in refused
+    assert run_command(verb)[0] == 2
+    assert capsys.readouterr().err == refused
+    after = load_sweep(uri, "mine"), sorted((each, each.stat().st_mtime_ns) for each in plan.folder.rglob("*"))
+    assert after == before
+
+
+def test_code_and_data_may_be_gone_if_nothing_is_left_to_train(uri: str, tmp_path: Path) -> None:
+    write_code_and_data(tmp_path)
+    states = ("finished", "failed", "pruned")
+    recorded_sweep(uri, "mine", *FUNCTION, planned=3, states=states, status="interrupted")
+    (tmp_path / "mine.py").unlink()
+    record = load_sweep(uri, "mine")
+    plan = reopened(record, {})
+    check_before_training(plan)
+    running = [replace(each, state="running") for each in record.trials]
+    check_before_training(replace(plan, record=replace(record, trials=running)))  # MLflow has not received the ends
+    check_before_training(replace(plan, record=replace(record, trials=[])))  # or has lost the sweep
+    with pytest.raises(ConfigError, match=r"task._target_=mine\.train"):
+        check_before_training(replace(plan, composition=plan.composition.changed({"search.num_trials": 4})))
+    with pytest.raises(ConfigError, match=r"task._target_=mine\.train"):
+        check_before_training(replace(plan, composition=plan.composition.changed({"search.confirm": 2})))
 
 
 # --- durations --------------------------------------------------------------------------------------------------
