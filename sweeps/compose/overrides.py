@@ -90,7 +90,7 @@ def _as_mapping(option: re.Match[str]) -> str:
     """Return ``task.options={--lr: 0.1}`` for ``task.options.--lr=0.1``."""
     key, name, value = option.groups()
     escaped = name.replace("=", r"\=")
-    if re.match(r"[^\[{(,'\"]*,", value):
+    if re.match(r"(?:\\.|[^\\\[{(,'\"])*,", value):
         value = f"choice({value})"  # as in Hydra's grammar
     return f"{key}={{{escaped}: {value}}}"
 

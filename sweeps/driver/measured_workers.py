@@ -128,5 +128,5 @@ def _with_workers(plan: Plan, values: Mapping[str, Any]) -> Plan:
         ConfigError: The sweep's trials cannot use these workers.
     """
     composition = plan.composition.changed(values)
-    check_sweep(composition)
+    check_sweep(composition, is_new=False)
     return replace(plan, composition=composition, scalings=all_scalings(composition, plan.space))

@@ -171,7 +171,7 @@ def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, s
         raise UserError(
             f"{record.sweep}: a secret in its config is not recorded ({hidden[0]}); run it again with `run`"
         )
-    return new_plan(composition, name, command, tags, approve)
+    return new_plan(composition, name, command, tags, approve, is_new=False)
 
 
 def _repeated(

@@ -305,10 +305,13 @@ def new_plan(
     tags: Mapping[str, str] | None = None,
     approve: Approve | None = None,
     where: Where = "here",
+    *,
+    is_new: bool = True,
 ) -> Plan:
-    """Make the plan of a new sweep; see ``make_plan``."""
-    plan = _planned(composition, name, command, tags or {}, approve)
-    check_code_and_data(plan, has_data=where != "elsewhere")
+    """Make the plan of a new sweep; see ``make_plan``. ``is_new`` is false if it repeats one, which an earlier release
+    may have begun."""
+    plan = _planned(composition, name, command, tags or {}, approve, is_new=is_new)
+    check_code_and_data(plan, is_new=is_new, has_data=where != "elsewhere")
     if where != "elsewhere":
         _check_here(plan, where, is_queued=approve is not None)
     return plan
@@ -335,12 +338,18 @@ def check_code_and_data(plan: Plan, *, is_new: bool = True, has_data: bool = Tru
 
 
 def _planned(
-    composition: Composition, name: str | None, command: str, tags: Mapping[str, str], approve: Approve | None
+    composition: Composition,
+    name: str | None,
+    command: str,
+    tags: Mapping[str, str],
+    approve: Approve | None,
+    *,
+    is_new: bool,
 ) -> Plan:
     check_working_folder()
     composition, reason = with_chosen_scheduler(composition)
     composition, alone = with_lanes(composition)
-    space = check_sweep(composition, approve)
+    space = check_sweep(composition, approve, is_new=is_new)
     name = checked_name(name) if name is not None else default_name(composition.config.name)
     output_dir = composition.config.output_dir
     uri = joined(output_dir, name) if is_remote(output_dir) else None

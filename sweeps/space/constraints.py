@@ -134,9 +134,9 @@ class Constraints:
             self._variants[key] = SWEEP_CONFIG.dump_python(self._composition.trial(dict(key)), by_alias=True)
         return self._variants[key]
 
-    def misspelt(self) -> list[str]:
-        """Return the mistakes in names that no trial's config has, although the schema allows any name there, as in
-        ``task.arguments``, and another name there is similar. Earlier releases began sweeps with them."""
+    def perhaps_misspelt(self) -> list[str]:
+        """Return a note for each name that the sweep's config lacks, where the schema allows any name, as in
+        ``task.arguments``, and another name is similar. Some trials may have it, or the constraint may do without."""
         composition = self._composition
         variants = [self._variant(dict(key)) for key in composition.variants]
         given = [*composition.config.space, *(path for stage in composition.stages for path in stage)]
@@ -148,7 +148,8 @@ class Constraints:
             return is_given or not knows(f"{owner}.?") or not closest_names(name, beside)
 
         found = enumerate(self.expressions)
-        return [line for index, each in found for line in self._unknown_paths(index, each, may_have)]
+        unknown = (line for index, each in found for line in self._unknown_paths(index, each, may_have))
+        return [f"{line}; a constraint does not apply to a trial that lacks it" for line in unknown]
 
     def _unknown_paths(
         self, index: int, expression: Expression, may_have: Callable[[str], bool] = knows

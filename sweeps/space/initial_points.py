@@ -111,7 +111,6 @@ class InitialPoints:
         search = self.composition.config.search
         try:
             if self.constraints.expressions:
-                yield from self.constraints.misspelt()
                 yield from self._excluding_constraints()
         except ConfigError as error:
             yield str(error)
@@ -136,6 +135,7 @@ class InitialPoints:
         search = self.composition.config.search
         if search.default_first and (why := self.default()[1]):
             yield f"the config's own values are not tried first: {why}"
+        yield from self.constraints.perhaps_misspelt()
         share = self.share_allowed()
         if share < 1:
             about = f"about {share:.0%}" if share >= 0.01 else "less than 1%"

@@ -61,6 +61,8 @@ def check_sweep(composition: Composition, approve: Approve | None = None, *, is_
     if space is not None:
         mistakes.collect(_check_paths, composition, space, mistakes, is_new)
         points = InitialPoints(composition, space, Constraints(composition), lookup)
+        if is_new:
+            mistakes.collect(_check_same_for_values, points, mistakes)
         mistakes.collect(_check_values, points, mistakes)
         mistakes.add(*search_mistakes(composition, space, lookup, is_new=is_new))
         mistakes.add(*_rescaling(composition, space), *storage_mistakes(composition))
@@ -206,7 +208,6 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is
         _check_conditions(composition, variants, path, mistakes)
         if is_new:
             _check_same_for_options(space, variants, path, mistakes)
-            _check_same_for_values(composition, space, variants, path, mistakes)
         for key, values in variants.items():
             context = space.context(path, lookup)
             reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
@@ -272,27 +273,33 @@ def _check_same_for_options(space: Space, variants: Mapping[Variant, Any], path:
             )
 
 
-def _check_same_for_values(
-    composition: Composition, space: Space, variants: Mapping[Variant, Any], path: str, mistakes: _Mistakes
-) -> None:
-    """Check that a condition on a value that is not searched gives the same result for all searched values, since the
-    sweep's own config decides it for all trials."""
-    for other, wanted in space[path].when.items():
-        is_searched = other in space.distributions or other in composition.options
-        if is_searched or not _may_vary(composition, space, other):
+def _check_same_for_values(points: InitialPoints, mistakes: _Mistakes) -> None:
+    """Check that each condition on a value that is not searched gives the same result for all searched values, since
+    the sweep's own config decides it for all trials."""
+    composition, space = points.composition, points.space
+    conditions = [
+        (path, other, wanted)
+        for path in space
+        for other, wanted in space[path].when.items()
+        if other not in space.distributions and other not in composition.options
+        if _may_vary(composition, space, other)
+    ]
+    for searched, _, corner in space.corners(points.lookup) if conditions else ():
+        if searched in composition.searched_groups or not _allows(points, corner):
             continue
-        for searched, _, corner in space.corners(lookup_in(composition)):
-            own = variants.get(composition.variant(corner))
-            if searched in composition.searched_groups or own is None or _is_excluded(space, path, corner):
-                continue
-            with suppress(ConfigError):  # a mistake in the value, which is reported later
-                values = SWEEP_CONFIG.dump_python(composition.trial(corner), by_alias=True)
-                if satisfies(find(values, other), wanted) != satisfies(find(own, other), wanted):
+        with suppress(ConfigError):  # a mistake in the value, which is reported elsewhere
+            own, values = (
+                SWEEP_CONFIG.dump_python(composition.trial(dict(point)), by_alias=True)
+                for point in (composition.variant(corner), corner)
+            )
+            for path, other, wanted in list(conditions):
+                holds = {satisfies(find(each, other), wanted) for each in (own, values)}
+                if len(holds) > 1 and not _is_excluded(space, path, corner):
+                    conditions.remove((path, other, wanted))
                     mistakes.add(
                         f"space.{path}.when.{other}: depends on {searched}, which is searched; name {searched} itself "
                         "in `when` instead"
                     )
-                    break
 
 
 def _may_vary(composition: Composition, space: Space, path: str) -> bool:
@@ -333,13 +340,17 @@ def _refusal(composition: Composition, variants: Mapping[Variant, Any], path: st
 def _has(composition: Composition, key: Variant, values: Any, path: str, context: Mapping[str, Any]) -> bool:
     """Whether trials have a path: in the config of these options, in a searched section above it, or as a new name in a
     mapping with arbitrary names, such as ``model.arguments``."""
-    if find(values, path) is not MISSING:
-        return True
     above = [each for each in context if path.startswith(f"{each}.") and each not in composition.searched_groups]
-    point = {**dict(key), **{each: context[each] for each in above}}
+    return _takes(composition, values, dict(key), path) or (
+        bool(above) and _takes(composition, None, {**dict(key), **{each: context[each] for each in above}}, path)
+    )
+
+
+def _takes(composition: Composition, values: Any, point: Mapping[str, Any], path: str) -> bool:
+    """Whether the config of trials at a point, given as values if it is known, has a path or takes it as a new name."""
     try:
-        if above:
-            values = SWEEP_CONFIG.dump_python(composition.trial(point), by_alias=True)
+        if values is None:
+            values = SWEEP_CONFIG.dump_python(composition.trial(dict(point)), by_alias=True)
         if find(values, path) is not MISSING:
             return True
         if not isinstance(find(values, path.rpartition(".")[0]), Mapping):

@@ -71,6 +71,7 @@ def test_an_option_of_a_program_is_set_by_its_name_with_dashes(working_folder: P
         "task.options.--lr=0.1",
         "+task.options.--bf16=true",
         "task.options.--name='a {seed}'",
+        "task.options.--tags=a\\,b",
         "task.options.-q=null",
         "task.options.--steps==90",  # --steps=90 in the program's command line
         "task.options.model.lr==0.1",
@@ -79,7 +80,8 @@ def test_an_option_of_a_program_is_set_by_its_name_with_dashes(working_folder: P
     plan = sweeps.dry_run("command", [*conf, "task.options.--name=b"])
     own = {"--resume": "{checkpoint}"}
     joined = {"--steps=": 90, "model.lr=": 0.1, "+momentum=": 0.9}
-    assert plan.config.task.options == {**own, "--lr": 0.1, "--bf16": True, "--name": "b", "-q": None, **joined}  # type: ignore[union-attr]
+    own_options = {"--lr": 0.1, "--bf16": True, "--name": "b", "--tags": "a,b", "-q": None}
+    assert plan.config.task.options == {**own, **own_options, **joined}  # type: ignore[union-attr]
     mapped = sweeps.dry_run("command", {"task.options.--name": "a {seed}", "task.options.--steps=": 3})
     assert mapped.config.task.options == {**own, "--name": "a {seed}", "--steps=": 3}  # type: ignore[union-attr]
 

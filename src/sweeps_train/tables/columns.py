@@ -37,9 +37,11 @@ amounts not to be taken for categories."""
 
 def check_columns(config: TableData, names: list[str], key: str, path: str) -> list[str]:
     """Return a message for each column that the config names and the table at the path of this ``key`` lacks, without
-    suggestions of other names. Held-out rows may lack those that only the training rows need."""
-    spared = ("drop", "categories") if key == "data.eval_path" else ()
-    wanted = [each for each in _wanted(config) if each[0] not in spared]
+    suggestions of other names. Held-out rows may lack those that are no features."""
+    wanted = _wanted(config)
+    if key == "data.eval_path":
+        features = {name for _, name in wanted} - {*config.drop} if config.features is None else config.features
+        wanted = [each for each in wanted if each[0] not in ("drop", "categories") or each[1] in features]
     return [f"data.{option}={name}: {path} has no such column" for option, name in wanted if name not in names]
 
 
