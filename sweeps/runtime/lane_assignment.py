@@ -142,7 +142,10 @@ class SharedSlots(ABC):
             await owner.wait.remote()
         except ray.exceptions.RayError as error:
             if slot in self._owners:
-                await self.slot_ended(slot, f"the process that runs its worker group was lost: {error}")
+                reason = str(error).strip().partition("\n")[0]
+                text = f"the process that runs its worker group was lost: {reason}"
+                lost = WorkerError("lost", type(error).__name__, text, 0, num_workers=1, node="", traceback=str(error))
+                await self.slot_ended(slot, text, (lost,))
 
     async def leave_lane(self, trial: str, number: int, within_s: float) -> None:
         """Remove a trial from its lane, or from the queue for one. If it does not leave, or has hung while it waited,

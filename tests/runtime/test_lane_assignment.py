@@ -336,6 +336,14 @@ async def test_the_death_of_the_process_that_owns_a_group_fails_its_trials() -> 
     assert "was lost" in str((await groups.end("0")).error)
 
 
+async def test_the_death_of_the_process_that_owns_a_group_costs_none_of_several_trials_an_attempt() -> None:
+    groups, slot = await training("0", "1")
+    groups.owners[slot].dies.set()
+    for trial in ("0", "1"):
+        end = await groups.end(trial)
+        assert (end.is_failure, end.moved is not None) == (False, True)
+
+
 async def test_trials_fail_with_a_group_that_does_not_start() -> None:
     groups = Groups()
     await groups.begin("0")
