@@ -38,6 +38,10 @@ class PauseAwareLimiter(ConcurrencyLimiter):
         """Whether the searcher has a reason to start no further trial."""
         return getattr(self.searcher, "ended_because", None) is not None
 
+    def is_alive(self, trial_id: str) -> bool:
+        """Whether a trial, by Tune's own id, has been suggested and has not ended."""
+        return trial_id in self._begun
+
     def stay_open(self) -> bool:
         """Hide from Tune that the searcher is done while trials are alive; return whether this call began to hide it.
         Otherwise Tune would stop idle actors, which paused trials need again."""

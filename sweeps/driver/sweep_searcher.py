@@ -92,7 +92,8 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         if state.pools is not None:
             state.pools.release(trial_id)
         self.interrupted = state.shutdown.interrupts_trials()
-        super().on_trial_complete(trial_id, result, error)
+        with state.lock:  # not while the event loop records a decision about the trial
+            super().on_trial_complete(trial_id, result, error)
         if error and not self.interrupted:
             self._end_if_all_fail_alike(trial_id)
 

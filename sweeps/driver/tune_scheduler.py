@@ -85,7 +85,8 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         """
         with self._lock:
             trial = self._trials.get(number)
-            if trial is None:  # a trial of an earlier search in this session
+            # A trial of an earlier search in this session, or one that failed for good and whose workers still report.
+            if trial is None or not self._limiter.is_alive(trial.trial.trial_id):
                 return Verdict.CONTINUE
             self._limiter.on_trial_result(trial.trial.trial_id, dict(result))
             if self._leaves_all_as_it_is():

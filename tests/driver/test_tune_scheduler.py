@@ -34,7 +34,7 @@ class Told(Searcher):
         self.exploits.append(exploit)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        return None
+        return {TRIAL: "0000", PARAMETERS: {"lr": 1.0}}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self._order.append("the study has the report")
@@ -90,7 +90,7 @@ class Scene:
         self.order: list[str] = []
         self.done: list[str] = []
         self.is_unwanted = False
-        self.trial = Trial("trainable", config={TRIAL: "0000", PARAMETERS: {"lr": 1.0}}, stub=True)
+        self.trial = Trial("trainable", stub=True)
         self.controller = Controller(self.trial)
         told = Told(self.order)
         self.exploits = told.exploits
@@ -102,7 +102,9 @@ class Scene:
                 shutdown=SimpleNamespace(interrupts_trials=lambda: interrupted),
             ),
         )
-        self.scheduler = TuneScheduler(Fixed(self.order, decision), PauseAwareLimiter(told, 2), session)
+        self.limiter = PauseAwareLimiter(told, 2)
+        self.trial.config = self.limiter.suggest(self.trial.trial_id)
+        self.scheduler = TuneScheduler(Fixed(self.order, decision), self.limiter, session)
         self.scheduler.on_trial_add(self.controller, self.trial)
 
     def decide(self) -> Verdict | Exploit:
@@ -139,6 +141,14 @@ def test_a_trial_that_takes_over_a_state_is_paused_with_its_new_values_and_told_
     assert (scene.controller.paused, scene.exploits) == (1, [exploit])
     assert scene.trial.config[PARAMETERS] == {"lr": 2.0}
     assert scene.trial.config[ORIGIN] == exploit.origin
+
+
+def test_a_trial_that_has_failed_for_good_is_not_decided_on_while_its_workers_still_report() -> None:
+    scene = Scene(Verdict.STOP)
+    scene.scheduler.on_trial_error(scene.controller, scene.trial)
+    scene.limiter.on_trial_complete(scene.trial.trial_id, error=True)
+    assert scene.decide() is Verdict.CONTINUE
+    assert scene.order == ["left"]  # a decision about it cannot be recorded any more
 
 
 def test_after_an_interruption_nothing_is_decided_and_paused_trials_stay_paused() -> None:
