@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,8 @@ def adapted_tune(
             controller is deleted after the block.
     """
     own = {
+        # Without Tune's handlers of signals, which end its loop as if the search had finished: ours stop the trials.
+        (ray.tune.tune, "_setup_signal_catching"): threading.Event,
         (ray.tune.tune, "TuneController"): _controller(ends_within_s, max_deaths, before_step),
         (tune_controller, "RayActorManager"): _ActorManager,
         (tune_controller, "PlacementGroupResourceManager"): _placement_groups(releases),

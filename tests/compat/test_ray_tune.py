@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,18 @@ def test_an_actor_that_ray_kills_because_memory_runs_out_is_a_lost_one() -> None
     manager._live_actors_to_ray_actors_resources[actor] = MagicMock(), MagicMock()
     manager._actor_task_failed(task, ray.exceptions.OutOfMemoryError("low on memory\nadvice"))
     assert [(type(each), str(each)) for each in errors] == [(ray.exceptions.RayActorError, "low on memory")] * 2
+
+
+def test_tune_leaves_the_handlers_of_signals_and_never_ends_its_loop_by_one() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        with ADAPTED():
+            assert not ray.tune.tune._setup_signal_catching().is_set(), "ray.tune.tune._setup_signal_catching"
+        assert [signal.getsignal(number) for number in numbers] == before
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("releases", [True, False])
