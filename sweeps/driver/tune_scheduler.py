@@ -144,7 +144,8 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         if trials and self._limiter.stay_open():
             # Tune keeps one idle actor. Here as many trials as run at once may be paused together and resumed at once.
             ray_tune.keep_idle_actors(tune_controller, trials[0], self._places.max_concurrent)
-        live = [self._seen(trial) for trial in tune_controller.get_live_trials()]
+        # Tune keeps failed trials among the live ones; a decision about such a trial is never carried out.
+        live = [self._seen(trial) for trial in tune_controller.get_live_trials() if not trial.is_finished()]
         paused = [each for each in live if each.trial.status == Trial.PAUSED]
         if self._state.shutdown.interrupts_trials():  # paused trials stay paused until the sweep is resumed
             for each in paused:

@@ -69,13 +69,13 @@ class Controller:
     """Tune's controller, as far as schedulers call it."""
 
     def __init__(self, trial: Trial) -> None:
-        self.trial, self.stopped, self.paused = trial, 0, 0
+        self.live, self.stopped, self.paused = [trial], 0, 0
 
     def get_trials(self) -> list[Trial]:
         return []
 
     def get_live_trials(self) -> list[Trial]:
-        return [self.trial]
+        return self.live
 
     def stop_trial(self, trial: Trial) -> None:
         self.stopped += 1
@@ -171,6 +171,18 @@ def test_without_an_interruption_a_paused_trial_goes_on_once_tune_has_paused_it(
     scene.returned()
     scene.trial.set_status(Trial.PAUSED)
     assert scene.scheduler.choose_trial_to_run(scene.controller) is scene.trial
+
+
+def test_a_paused_trial_goes_on_after_another_one_has_failed_for_good_before_its_decision_was_carried_out() -> None:
+    scene = Scene(Verdict.PAUSE)
+    paused = Trial("trainable", config={TRIAL: "0001", PARAMETERS: {"lr": 1.0}}, stub=True)
+    scene.scheduler.on_trial_add(scene.controller, paused)
+    paused.set_status(Trial.PAUSED)
+    scene.controller.live.append(paused)
+    scene.decide()
+    assert scene.scheduler.choose_trial_to_run(scene.controller) is None
+    scene.trial.set_status(Trial.ERROR)  # Tune keeps it among the live ones
+    assert scene.scheduler.choose_trial_to_run(scene.controller) is paused
 
 
 def test_a_paused_trial_that_a_person_stops_ends_without_workers() -> None:
