@@ -71,6 +71,8 @@ def _controller(
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
             self._actor_force_cleanup_timeout = math.ceil(ends_within_s)
+            # Else Tune's loop would stand until the actor has ended.
+            self._actor_cleanup_timeout = max(self._actor_cleanup_timeout, self._actor_force_cleanup_timeout)
             self._last_failure: tuple[Any, Exception] | None = None
 
         def step(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import signal
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from processes import run_python
 from ray.air.execution._internal import TrackedActor
 from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
 from ray.air.execution.resources import placement_group
+from ray.train._internal.storage import StorageContext
 from ray.tune import PlacementGroupFactory
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
@@ -56,6 +58,18 @@ def test_the_controller_can_keep_more_idle_actors(controller: Any, trial: Trial)
     before = controller._actor_cache.total_max_objects
     ray_tune.keep_idle_actors(controller, trial, 5)
     assert controller._actor_cache.total_max_objects == before + 5, "TuneController._actor_cache.increase_max"
+
+
+def test_the_search_goes_on_while_an_actor_takes_long_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TUNE_MAX_PENDING_TRIALS_PG", "1")  # else Tune asks the cluster
+    with ADAPTED(ends_within_s=3600):
+        controller: Any = vars(ray.tune.tune)["TuneController"](storage=StorageContext(str(tmp_path), "tune"))
+    controller._actor_manager = MagicMock()
+    controller._actor_manager.next.side_effect = AssertionError("waits until the actor has ended")
+    for since_s, is_killed in ((700, False), (3700, True)):
+        controller._stopping_actors["actor"] = controller._earliest_stopping_actor = time.monotonic() - since_s
+        controller.on_step_end()
+        assert controller._actor_manager.remove_actor.called is is_killed, "_actor_cleanup_timeout"
 
 
 def test_an_actor_that_ray_kills_because_memory_runs_out_is_a_lost_one() -> None:
