@@ -93,6 +93,8 @@ def _controller(
 
         def _process_trial_failure(self, trial: Any, exception: Any) -> None:
             trial.max_failures = max_deaths(trial)
+            # Until its first report, Tune asks the trial's actor for its last result, and that actor may be dead.
+            trial._default_result_or_future = None
             if trial.status == trial.PENDING:  # its actor has died before it began: else Tune would not retry it
                 self._set_trial_status(trial, trial.RUNNING)
             super()._process_trial_failure(trial, exception)

@@ -20,11 +20,11 @@ from ray.air.execution._internal import TrackedActor
 from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
 from ray.air.execution.resources import placement_group
 from ray.train._internal.storage import StorageContext
-from ray.tune import PlacementGroupFactory
+from ray.tune import Callback, PlacementGroupFactory
+from ray.tune.callback import CallbackList
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
-from ray.tune.utils import object_cache
 
 from sweeps.compat import ray_tune
 
@@ -39,17 +39,21 @@ ADAPTED = partial(
 
 
 @pytest.fixture
-def trial() -> Trial:
-    return Trial("contract", stub=True)
+def storage(tmp_path: Path) -> StorageContext:
+    return StorageContext(str(tmp_path), "tune")
 
 
 @pytest.fixture
-def controller() -> TuneController:
-    """A controller without an experiment; it holds only what its constructor makes without Ray."""
-    made: Any = TuneController.__new__(TuneController)
-    assert "self._actor_cache = _ObjectCache(" in inspect.getsource(TuneController.__init__), "_actor_cache"
-    made._actor_cache = object_cache._ObjectCache()
-    made._trial_to_actor = {}
+def trial(storage: StorageContext) -> Trial:
+    return Trial("contract", stub=True, storage=storage)
+
+
+@pytest.fixture
+def controller(storage: StorageContext, monkeypatch: pytest.MonkeyPatch) -> TuneController:
+    """A controller without Ray, whose actors have an hour to end."""
+    monkeypatch.setenv("TUNE_MAX_PENDING_TRIALS_PG", "1")  # else it asks the cluster
+    with ADAPTED(ends_within_s=3600):
+        made: TuneController = vars(ray.tune.tune)["TuneController"](storage=storage)
     return made
 
 
@@ -60,16 +64,35 @@ def test_the_controller_can_keep_more_idle_actors(controller: Any, trial: Trial)
     assert controller._actor_cache.total_max_objects == before + 5, "TuneController._actor_cache.increase_max"
 
 
-def test_the_search_goes_on_while_an_actor_takes_long_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TUNE_MAX_PENDING_TRIALS_PG", "1")  # else Tune asks the cluster
-    with ADAPTED(ends_within_s=3600):
-        controller: Any = vars(ray.tune.tune)["TuneController"](storage=StorageContext(str(tmp_path), "tune"))
+def test_the_search_goes_on_while_an_actor_takes_long_to_end(controller: Any) -> None:
     controller._actor_manager = MagicMock()
     controller._actor_manager.next.side_effect = AssertionError("waits until the actor has ended")
     for since_s, is_killed in ((700, False), (3700, True)):
         controller._stopping_actors["actor"] = controller._earliest_stopping_actor = time.monotonic() - since_s
         controller.on_step_end()
         assert controller._actor_manager.remove_actor.called is is_killed, "_actor_cleanup_timeout"
+
+
+def test_the_last_result_of_a_trial_that_has_failed_for_good_is_not_asked_of_its_dead_actor(
+    controller: Any, trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(_: Any) -> None:
+        raise ray.exceptions.OutOfMemoryError("low on memory")
+
+    class Asks(Callback):
+        def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+            results.append(trial.last_result)
+
+    results: list[Any] = []
+    controller._callbacks = CallbackList([Asks()])
+    monkeypatch.setattr(trial, "handle_error", lambda _: None)  # it writes a file into the folder of Ray's session
+    monkeypatch.setattr(trial, "should_recover", lambda: False)
+    controller.add_trial(trial)
+    controller._set_trial_status(trial, Trial.RUNNING)
+    trial.set_ray_actor(MagicMock(get_auto_filled_metrics=MagicMock(remote=lambda **_: ray.ObjectRef.from_random())))
+    monkeypatch.setattr(ray, "get", get)
+    controller._trial_task_failure(trial, ray.exceptions.RayActorError())
+    assert (trial.status, results) == (Trial.ERROR, [{"trial_id": trial.trial_id}]), "Trial._default_result_or_future"
 
 
 def test_an_actor_that_ray_kills_because_memory_runs_out_is_a_lost_one() -> None:
