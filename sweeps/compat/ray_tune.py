@@ -103,10 +103,19 @@ def _controller(
 
 
 class _ActorManager(RayActorManager):
+    def _actor_start_failed(self, tracked_actor: Any, exception: Exception) -> None:
+        super()._actor_start_failed(tracked_actor, _as_death(exception))
+
     def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
-        if isinstance(exception, OutOfMemoryError):  # it was killed: else Tune would end the sweep
-            exception = RayActorError(error_msg=str(exception).partition("\n")[0])
-        super()._actor_task_failed(tracked_actor_task, exception)
+        super()._actor_task_failed(tracked_actor_task, _as_death(exception))
+
+
+def _as_death(exception: Exception) -> Exception:
+    """Return the error of an actor that Ray has killed because memory ran out as that of any dead actor, without Ray's
+    advice: else Tune would end the sweep."""
+    if isinstance(exception, OutOfMemoryError):
+        return RayActorError(error_msg=str(exception).partition("\n")[0])
+    return exception
 
 
 def _placement_groups(releases: Callable[[], bool]) -> type[PlacementGroupResourceManager]:

@@ -102,9 +102,10 @@ def test_an_actor_that_ray_kills_because_memory_runs_out_is_a_lost_one() -> None
     task = TrackedActorTask(actor, on_error=lambda _, error: errors.append(error))
     with ADAPTED():
         manager = vars(tune_controller)["RayActorManager"](resource_manager=MagicMock())
-    manager._live_actors_to_ray_actors_resources[actor] = MagicMock(), MagicMock()
-    manager._actor_task_failed(task, ray.exceptions.OutOfMemoryError("low on memory\nadvice"))
-    assert [(type(each), str(each)) for each in errors] == [(ray.exceptions.RayActorError, "low on memory")] * 2
+    for fails, what in ((manager._actor_task_failed, task), (manager._actor_start_failed, actor)):
+        manager._live_actors_to_ray_actors_resources[actor] = MagicMock(), MagicMock()
+        fails(what, ray.exceptions.OutOfMemoryError("low on memory\nadvice"))
+    assert [(type(each), str(each)) for each in errors] == [(ray.exceptions.RayActorError, "low on memory")] * 3
 
 
 def test_tune_leaves_the_handlers_of_signals_and_never_ends_its_loop_by_one() -> None:
