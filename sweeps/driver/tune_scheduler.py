@@ -27,13 +27,6 @@ STATUSES: dict[str, Literal["waiting", "running", "paused", "ended"]] = {
     Trial.ERROR: "ended",
 }
 
-TUNES = {
-    Verdict.CONTINUE: TrialScheduler.CONTINUE,
-    Verdict.PAUSE: TrialScheduler.PAUSE,
-    Verdict.STOP: TrialScheduler.STOP,
-}
-"""Tune's constant for each verdict; Tune compares them by identity."""
-
 
 class TuneTrial:
     """Adapter that shows a Tune trial to a sweep's scheduler."""
@@ -112,11 +105,16 @@ class TuneScheduler(NotPickled, FIFOScheduler):
             seen = self._seen(trial)
             decided, seen.decided = seen.decided, Verdict.CONTINUE
             self._decisions.done(seen.id)
-        if isinstance(decided, Verdict):
-            return TUNES[decided]
+        if decided is Verdict.CONTINUE:
+            return TrialScheduler.CONTINUE
+        if decided is Verdict.STOP:
+            return TrialScheduler.STOP
+        # The workers have saved the trial. Tune's own checkpoint would need a folder that the driver and the trial's
+        # actor share, which clusters with an object store do not have.
         tune_controller.pause_trial(trial, should_checkpoint=False)
-        config = {TRIAL: decided.trial, PARAMETERS: dict(decided.parameters), ORIGIN: decided.origin}
-        trial.set_config(config)  # type: ignore[no-untyped-call]
+        if isinstance(decided, Exploit):
+            config = {TRIAL: decided.trial, PARAMETERS: dict(decided.parameters), ORIGIN: decided.origin}
+            trial.set_config(config)  # type: ignore[no-untyped-call]
         return TrialScheduler.NOOP
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:

@@ -117,19 +117,19 @@ class Scene:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "expected"),
+    ("verdict", "expected", "paused"),
     [
-        (Verdict.CONTINUE, TrialScheduler.CONTINUE),
-        (Verdict.PAUSE, TrialScheduler.PAUSE),
-        (Verdict.STOP, TrialScheduler.STOP),
+        (Verdict.CONTINUE, TrialScheduler.CONTINUE, 0),
+        (Verdict.PAUSE, TrialScheduler.NOOP, 1),  # without a checkpoint of Tune's own, which may have no common folder
+        (Verdict.STOP, TrialScheduler.STOP, 0),
     ],
 )
-def test_a_report_is_in_the_study_before_it_is_decided_on(verdict: Verdict, expected: str) -> None:
+def test_a_report_is_in_the_study_before_it_is_decided_on(verdict: Verdict, expected: str, paused: int) -> None:
     scene = Scene(verdict)
     assert scene.decide() is verdict
     assert (scene.order, scene.done) == (["the study has the report", "decided"], [])
     assert scene.returned() is expected  # Tune compares by identity
-    assert (len(scene.order), scene.done) == (2, ["0000"])
+    assert (len(scene.order), scene.done, scene.controller.paused) == (2, ["0000"], paused)
 
 
 def test_a_trial_that_takes_over_a_state_is_paused_with_its_new_values_and_told_to_the_driver() -> None:
