@@ -131,10 +131,9 @@ def _placement_groups(releases: Callable[[], bool]) -> type[PlacementGroupResour
     return PlacementGroups
 
 
-def keep_idle_actors(controller: Any, trial: Trial, count: int) -> None:
-    """Make Tune keep more idle actors, besides those that it keeps by itself, for trials with the resources of
-    ``trial``."""
-    controller._actor_cache.increase_max(trial.placement_group_factory, count)
+def keep_idle_actor(controller: Any, trial: Trial) -> None:
+    """Make Tune keep one more idle actor for trials with the resources of ``trial``."""
+    controller._actor_cache.increase_max(trial.placement_group_factory)
 
 
 def explore_by_pb2(

@@ -42,11 +42,10 @@ class PauseAwareLimiter(ConcurrencyLimiter):
         """Whether a trial, by Tune's own id, has been suggested and has not ended."""
         return trial_id in self._begun
 
-    def stay_open(self) -> bool:
-        """Hide from Tune that the searcher is done while trials are alive; return whether this call began to hide it.
-        Otherwise Tune would stop idle actors, which paused trials need again."""
-        was_open, self._stays_open = self._stays_open, True
-        return not was_open
+    def stay_open(self) -> None:
+        """Hide from Tune that the searcher is done while trials are alive. Otherwise Tune would stop idle actors, which
+        paused trials need again."""
+        self._stays_open = True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         restarts = self._restart_together and bool(getattr(self.searcher, "unfinished", ()))

@@ -68,6 +68,8 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         self._lock = session.state.lock
         """Held during each call of the scheduler, since several threads of the driver call it."""
         self._trials: dict[str, TuneTrial] = {}
+        if isinstance(scheduler, PausingScheduler):
+            limiter.stay_open()
 
     def decide(self, number: str, result: Mapping[str, Any]) -> Verdict | Exploit:
         """Decide about a trial that has reported. The report is already in the study, and so is the decision when this
@@ -91,6 +93,9 @@ class TuneScheduler(NotPickled, FIFOScheduler):
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         self._set_may_pause(trial)
+        if isinstance(self._scheduler, PausingScheduler):
+            # Tune keeps one idle actor. Here all trials that run at once may be paused together and resumed at once.
+            ray_tune.keep_idle_actor(tune_controller, trial)
         with self._lock:
             is_paused = self._scheduler.add(self._seen(trial), self._places)
         if is_paused:
@@ -138,10 +143,6 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         if not isinstance(self._scheduler, PausingScheduler):
             chosen: Trial | None = super().choose_trial_to_run(tune_controller)
             return chosen
-        trials = tune_controller.get_trials()
-        if trials and self._limiter.stay_open():
-            # Tune keeps one idle actor. Here as many trials as run at once may be paused together and resumed at once.
-            ray_tune.keep_idle_actors(tune_controller, trials[0], self._places.max_concurrent)
         # Tune keeps failed trials among the live ones; a decision about such a trial is never carried out.
         live = [self._seen(trial) for trial in tune_controller.get_live_trials() if not trial.is_finished()]
         paused = [each for each in live if each.trial.status == Trial.PAUSED]

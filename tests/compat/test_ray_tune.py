@@ -60,8 +60,8 @@ def controller(storage: StorageContext, monkeypatch: pytest.MonkeyPatch) -> Tune
 def test_the_controller_can_keep_more_idle_actors(controller: Any, trial: Trial) -> None:
     trial.placement_group_factory = PlacementGroupFactory([{"CPU": 1}])
     before = controller._actor_cache.total_max_objects
-    ray_tune.keep_idle_actors(controller, trial, 5)
-    assert controller._actor_cache.total_max_objects == before + 5, "TuneController._actor_cache.increase_max"
+    ray_tune.keep_idle_actor(controller, trial)
+    assert controller._actor_cache.total_max_objects == before + 1, "TuneController._actor_cache.increase_max"
 
 
 def test_the_search_goes_on_while_an_actor_takes_long_to_end(controller: Any) -> None:

@@ -11,12 +11,14 @@ import pytest
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
+from ray.tune.utils.object_cache import _ObjectCache
 
 from sweeps.config.objectives import Objectives
-from sweeps.constants import COMPLETED, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, ORIGIN, PARAMETERS, POOL, STEP, STOPPED, TRIAL
 from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
 from sweeps.driver.tune_scheduler import TuneScheduler
 from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.runtime.trainable import trial_resources
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Choice, Exploit, Result, ScheduledTrial, Verdict
@@ -70,9 +72,7 @@ class Controller:
 
     def __init__(self, trial: Trial) -> None:
         self.live, self.stopped, self.paused = [trial], 0, 0
-
-    def get_trials(self) -> list[Trial]:
-        return []
+        self._actor_cache = _ObjectCache()
 
     def get_live_trials(self) -> list[Trial]:
         return self.live
@@ -149,6 +149,18 @@ def test_a_trial_that_has_failed_for_good_is_not_decided_on_while_its_workers_st
     scene.limiter.on_trial_complete(scene.trial.trial_id, error=True)
     assert scene.decide() is Verdict.CONTINUE
     assert scene.order == ["left"]  # a decision about it cannot be recorded any more
+
+
+def test_idle_workers_are_kept_in_every_pool_for_as_many_trials_as_it_has() -> None:
+    scene = Scene()
+    resources = trial_resources(["large", "small"])
+    for number, pool in enumerate(("large", "small", "small"), start=1):
+        trial = Trial("trainable", config={TRIAL: f"{number:04}", PARAMETERS: {}}, stub=True)
+        trial.placement_group_factory = resources({POOL: pool})
+        scene.scheduler.on_trial_add(scene.controller, trial)
+    cache = scene.controller._actor_cache
+    assert [cache.cache_object(resources({POOL: "large"}), each) for each in range(2)] == [True, False]
+    assert [cache.cache_object(resources({POOL: "small"}), each) for each in range(3)] == [True, True, False]
 
 
 def test_after_an_interruption_nothing_is_decided_and_paused_trials_stay_paused() -> None:
