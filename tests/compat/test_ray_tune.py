@@ -64,6 +64,11 @@ def test_the_controller_can_keep_more_idle_actors(controller: Any, trial: Trial)
     assert controller._actor_cache.total_max_objects == before + 1, "TuneController._actor_cache.increase_max"
 
 
+def test_tune_keeps_no_state_of_a_trial_for_its_own_file(controller: Any, trial: Trial) -> None:
+    controller.add_trial(trial)
+    assert controller._get_trial_checkpoints() == {}, "TuneController._mark_trial_to_checkpoint"
+
+
 def test_the_search_goes_on_while_an_actor_takes_long_to_end(controller: Any) -> None:
     controller._actor_manager = MagicMock()
     controller._actor_manager.next.side_effect = AssertionError("waits until the actor has ended")
