@@ -7,6 +7,7 @@ from typing import Any
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
 from sweeps.constants import TRIAL
+from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, expect_progress
 from sweeps.search.schedulers.places import Places
 
 
@@ -48,6 +49,7 @@ class PauseAwareLimiter(ConcurrencyLimiter):
         self._stays_open = True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        expect_progress(SEARCHES_WITHIN_S)  # while no trial is there, Tune asks here for ten minutes in one step
         restarts = self._restart_together and bool(getattr(self.searcher, "unfinished", ()))
         if not restarts and not self.places.may_begin():
             return None
