@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,8 @@ def adapted_tune(
             controller is deleted after the block.
     """
     own = {
+        # Without Tune's handlers of signals, which end its loop as if the search had finished: ours stop the trials.
+        (ray.tune.tune, "_setup_signal_catching"): threading.Event,
         (ray.tune.tune, "TuneController"): _controller(ends_within_s, max_deaths, before_step),
         (tune_controller, "RayActorManager"): _ActorManager,
         (tune_controller, "PlacementGroupResourceManager"): _placement_groups(releases),
@@ -68,11 +71,16 @@ def _controller(
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
             self._actor_force_cleanup_timeout = math.ceil(ends_within_s)
+            # Else Tune's loop would stand until the actor has ended.
+            self._actor_cleanup_timeout = max(self._actor_cleanup_timeout, self._actor_force_cleanup_timeout)
             self._last_failure: tuple[Any, Exception] | None = None
 
         def step(self) -> None:
             before_step()
             super().step()  # type: ignore[no-untyped-call]
+
+        def _mark_trial_to_checkpoint(self, trial: Any) -> None:
+            """Do nothing: after the search Tune would write 20 KB about each trial that nobody reads."""
 
         def _trial_task_failure(self, trial: Any, exception: Exception) -> None:
             # Ray tells of an actor's death twice if it has a task: for the actor, where the trial had not begun in it,
@@ -88,6 +96,8 @@ def _controller(
 
         def _process_trial_failure(self, trial: Any, exception: Any) -> None:
             trial.max_failures = max_deaths(trial)
+            # Until its first report, Tune asks the trial's actor for its last result, and that actor may be dead.
+            trial._default_result_or_future = None
             if trial.status == trial.PENDING:  # its actor has died before it began: else Tune would not retry it
                 self._set_trial_status(trial, trial.RUNNING)
             super()._process_trial_failure(trial, exception)
@@ -96,10 +106,19 @@ def _controller(
 
 
 class _ActorManager(RayActorManager):
+    def _actor_start_failed(self, tracked_actor: Any, exception: Exception) -> None:
+        super()._actor_start_failed(tracked_actor, _as_death(exception))
+
     def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
-        if isinstance(exception, OutOfMemoryError):  # it was killed: else Tune would end the sweep
-            exception = RayActorError(error_msg=str(exception).partition("\n")[0])
-        super()._actor_task_failed(tracked_actor_task, exception)
+        super()._actor_task_failed(tracked_actor_task, _as_death(exception))
+
+
+def _as_death(exception: Exception) -> Exception:
+    """Return the error of an actor that Ray has killed because memory ran out as that of any dead actor, without Ray's
+    advice: else Tune would end the sweep."""
+    if isinstance(exception, OutOfMemoryError):
+        return RayActorError(error_msg=str(exception).partition("\n")[0])
+    return exception
 
 
 def _placement_groups(releases: Callable[[], bool]) -> type[PlacementGroupResourceManager]:
@@ -115,10 +134,9 @@ def _placement_groups(releases: Callable[[], bool]) -> type[PlacementGroupResour
     return PlacementGroups
 
 
-def keep_idle_actors(controller: Any, trial: Trial, count: int) -> None:
-    """Make Tune keep more idle actors, besides those that it keeps by itself, for trials with the resources of
-    ``trial``."""
-    controller._actor_cache.increase_max(trial.placement_group_factory, count)
+def keep_idle_actor(controller: Any, trial: Trial) -> None:
+    """Make Tune keep one more idle actor for trials with the resources of ``trial``."""
+    controller._actor_cache.increase_max(trial.placement_group_factory)
 
 
 def explore_by_pb2(

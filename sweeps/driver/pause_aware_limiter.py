@@ -7,6 +7,7 @@ from typing import Any
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
 from sweeps.constants import TRIAL
+from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, expect_progress
 from sweeps.search.schedulers.places import Places
 
 
@@ -38,13 +39,17 @@ class PauseAwareLimiter(ConcurrencyLimiter):
         """Whether the searcher has a reason to start no further trial."""
         return getattr(self.searcher, "ended_because", None) is not None
 
-    def stay_open(self) -> bool:
-        """Hide from Tune that the searcher is done while trials are alive; return whether this call began to hide it.
-        Otherwise Tune would stop idle actors, which paused trials need again."""
-        was_open, self._stays_open = self._stays_open, True
-        return not was_open
+    def is_alive(self, trial_id: str) -> bool:
+        """Whether a trial, by Tune's own id, has been suggested and has not ended."""
+        return trial_id in self._begun
+
+    def stay_open(self) -> None:
+        """Hide from Tune that the searcher is done while trials are alive. Otherwise Tune would stop idle actors, which
+        paused trials need again."""
+        self._stays_open = True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        expect_progress(SEARCHES_WITHIN_S)  # while no trial is there, Tune asks here for ten minutes in one step
         restarts = self._restart_together and bool(getattr(self.searcher, "unfinished", ()))
         if not restarts and not self.places.may_begin():
             return None

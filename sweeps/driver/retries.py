@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.search.advisors.failures import EXTERNAL_CAUSE, OUT_OF_MEMORY
+from sweeps.texts.wording import counted
 from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError, names_a_mistake
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Retries:
         """Describe that trials failed with the same error."""
         if number == 1:
             return f"a trial that had reported failed when it started again: {reason}"
-        return f"{number} trials failed at their first step with the same error: {reason}"
+        return f"{counted(number, 'trial')} failed at their first step with the same error: {reason}"
 
     def _mistake(self, trial: str, reason: str) -> str | None:
         """Return the key of a failed trial's error; None if it came after a report, or may be transient."""

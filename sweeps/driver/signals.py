@@ -1,4 +1,5 @@
-"""Handling of Ctrl-C and SIGTERM by the driver: trials save their state and stop; a second signal ends it at once."""
+"""Handling of Ctrl-C, SIGTERM and SIGUSR1 by the driver: trials save their state and stop; a second signal ends it at
+once."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ class LeaveNow(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the driver while it starts or finishes; during the search ``ShutdownSignals`` handles
-    them."""
+    """Let Ctrl-C, SIGTERM and SIGUSR1 end the driver while it starts or finishes; during the search
+    ``ShutdownSignals`` handles them."""
     with _handling(_leave_when_safe):
         yield
 
@@ -115,7 +116,9 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    # SIGUSR1 is how Slurm and SGE announce a time limit.
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:

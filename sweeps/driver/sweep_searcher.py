@@ -108,9 +108,10 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         if state.pools is not None:
             state.pools.release(trial_id)
         self.interrupted = state.shutdown.interrupts_trials()
-        if error and self._may_continue(trial_id):
-            self._set_trial_aside(trial_id)
-        super().on_trial_complete(trial_id, result, error)
+        with state.lock:  # not while the event loop records a decision about the trial
+            if error and self._may_continue(trial_id):
+                self._set_trial_aside(trial_id)
+            super().on_trial_complete(trial_id, result, error)
         if error and not self.interrupted:
             self._end_if_trials_fail_alike(trial_id)
 

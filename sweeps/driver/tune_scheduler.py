@@ -27,13 +27,6 @@ STATUSES: dict[str, Literal["waiting", "running", "paused", "ended"]] = {
     Trial.ERROR: "ended",
 }
 
-TUNES = {
-    Verdict.CONTINUE: TrialScheduler.CONTINUE,
-    Verdict.PAUSE: TrialScheduler.PAUSE,
-    Verdict.STOP: TrialScheduler.STOP,
-}
-"""Tune's constant for each verdict; Tune compares them by identity."""
-
 
 class TuneTrial:
     """Adapter that shows a Tune trial to a sweep's scheduler."""
@@ -75,6 +68,8 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         self._lock = session.state.lock
         """Held during each call of the scheduler, since several threads of the driver call it."""
         self._trials: dict[str, TuneTrial] = {}
+        if isinstance(scheduler, PausingScheduler):
+            limiter.stay_open()
 
     def decide(self, number: str, result: Mapping[str, Any]) -> Verdict | Exploit:
         """Decide about a trial that has reported. The report is already in the study, and so is the decision when this
@@ -85,7 +80,8 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         """
         with self._lock:
             trial = self._trials.get(number)
-            if trial is None:  # a trial of an earlier search in this session
+            # A trial of an earlier search in this session, or one that failed for good and whose workers still report.
+            if trial is None or not self._limiter.is_alive(trial.trial.trial_id):
                 return Verdict.CONTINUE
             self._limiter.on_trial_result(trial.trial.trial_id, dict(result))
             if self._leaves_all_as_it_is():
@@ -97,6 +93,9 @@ class TuneScheduler(NotPickled, FIFOScheduler):
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         self._set_may_pause(trial)
+        if isinstance(self._scheduler, PausingScheduler):
+            # Tune keeps one idle actor. Here all trials that run at once may be paused together and resumed at once.
+            ray_tune.keep_idle_actor(tune_controller, trial)
         with self._lock:
             is_paused = self._scheduler.add(self._seen(trial), self._places)
         if is_paused:
@@ -111,11 +110,16 @@ class TuneScheduler(NotPickled, FIFOScheduler):
             seen = self._seen(trial)
             decided, seen.decided = seen.decided, Verdict.CONTINUE
             self._decisions.done(seen.id)
-        if isinstance(decided, Verdict):
-            return TUNES[decided]
+        if decided is Verdict.CONTINUE:
+            return TrialScheduler.CONTINUE
+        if decided is Verdict.STOP:
+            return TrialScheduler.STOP
+        # The workers have saved the trial. Tune's own checkpoint would need a folder that the driver and the trial's
+        # actor share, which clusters with an object store do not have.
         tune_controller.pause_trial(trial, should_checkpoint=False)
-        config = {TRIAL: decided.trial, PARAMETERS: dict(decided.parameters), ORIGIN: decided.origin}
-        trial.set_config(config)  # type: ignore[no-untyped-call]
+        if isinstance(decided, Exploit):
+            config = {TRIAL: decided.trial, PARAMETERS: dict(decided.parameters), ORIGIN: decided.origin}
+            trial.set_config(config)  # type: ignore[no-untyped-call]
         return TrialScheduler.NOOP
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
@@ -139,11 +143,8 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         if not isinstance(self._scheduler, PausingScheduler):
             chosen: Trial | None = super().choose_trial_to_run(tune_controller)
             return chosen
-        trials = tune_controller.get_trials()
-        if trials and self._limiter.stay_open():
-            # Tune keeps one idle actor. Here as many trials as run at once may be paused together and resumed at once.
-            ray_tune.keep_idle_actors(tune_controller, trials[0], self._places.max_concurrent)
-        live = [self._seen(trial) for trial in tune_controller.get_live_trials()]
+        # Tune keeps failed trials among the live ones; a decision about such a trial is never carried out.
+        live = [self._seen(trial) for trial in tune_controller.get_live_trials() if not trial.is_finished()]
         paused = [each for each in live if each.trial.status == Trial.PAUSED]
         if self._state.shutdown.interrupts_trials():  # paused trials stay paused until the sweep is resumed
             for each in paused:

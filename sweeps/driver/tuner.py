@@ -86,6 +86,7 @@ def _tuner(
             name=TUNE_FOLDER,
             storage_path=str(plan.folder),
             failure_config=tune.FailureConfig(max_failures=config.search.max_retries),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the workers save the trial
             callbacks=[callback],
             stop=ShutdownStopper(session.state.shutdown),
             verbose=0,

@@ -276,7 +276,6 @@ def _quiet_libraries() -> Iterator[None]:
         "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of actors that are given up, in a sweep that ends with a message
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard copies of what MLflow has
         "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # the trainable checks, and lists the reported metrics
-        "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours stops the trials first
         "TUNE_WARN_THRESHOLD_S": "60",
         "TUNE_RESULT_BUFFER_LENGTH": "1",
         "TUNE_GLOBAL_CHECKPOINT_S": "inf",  # `resume` needs no copies of Tune's state

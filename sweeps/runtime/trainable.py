@@ -25,7 +25,6 @@ from sweeps.constants import (
     ORIGIN,
     PARAMETERS,
     POOL,
-    STEP,
     STOPPED,
     TRIAL,
 )
@@ -35,7 +34,7 @@ from sweeps.folders.trial_files import logs_location
 from sweeps.runtime.answers import Outcome
 from sweeps.runtime.attachment import BROKER_DIED, Begun
 from sweeps.runtime.broker_sides import TrialSide
-from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, is_pinned, no_checkpoint, pin
+from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_holder import LaneHolder
 from sweeps.runtime.node_resources import HEAD, avoiding
@@ -135,7 +134,7 @@ class Trial(tune.Trainable):
     def setup(self, config: dict[str, Any], context: TrialContext) -> None:  # type: ignore[override]  # Tune's way
         self._context = context
         self._slot = SlotHolder(context.broker) if context.fit.lanes == 1 else LaneHolder(context.broker)
-        self._trial, self._is_elastic, self._is_copied = "", False, False
+        self._trial, self._is_elastic = "", False
         self._take(config)
 
     def _take(self, config: dict[str, Any]) -> None:
@@ -176,7 +175,7 @@ class Trial(tune.Trainable):
         """Assign the trial to the previous trial's slot if that is warm and suitable, otherwise to a new one."""
         sweep = self._planned()
         fit = self._context.fit.of(self._config.get(POOL))
-        self._hang_timeout_s, self._is_copied = sweep.scaling.hang_timeout_s, sweep.search.copies_trials
+        self._hang_timeout_s = sweep.scaling.hang_timeout_s
         self._previous = self._trial
         pool = self._config.get(POOL)
         spec = self._context.workers(sweep, fit, pool, self._context.broker.nodes_to_avoid(self._trial, pool))
@@ -298,19 +297,6 @@ class Trial(tune.Trainable):
         outcome = self._context.broker.next_outcome(self._trial, self._attempt, *timeouts)
         self._last = outcome.result or self._last
         return outcome
-
-    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return Tune's own checkpoint, which has only the last step that Tune knows of. The workers saved theirs at
-        their last report. Under schedulers that copy trials, the workers' checkpoint is pinned for the copies."""
-        step = self._last.get(STEP, 0)
-        trials, kept = self._context.trials, Origin(self._trial, step, self._num_exploits)
-        # The driver may have pinned it, and another trial may be copying it now.
-        if self._is_copied and not (is_pinned(trials, kept) or pin(trials, self._trial, self._num_exploits, step)):
-            raise no_checkpoint(step)
-        return {STEP: step}
-
-    def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
-        """Do nothing: training continues from the newest checkpoint in the trial's folder."""
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Switch this actor to the next trial, and begin it. Tune announces the trial's start only later, so the

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import signal
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,12 @@ from processes import run_python
 from ray.air.execution._internal import TrackedActor
 from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
 from ray.air.execution.resources import placement_group
-from ray.tune import PlacementGroupFactory
+from ray.train._internal.storage import StorageContext
+from ray.tune import Callback, PlacementGroupFactory
+from ray.tune.callback import CallbackList
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
-from ray.tune.utils import object_cache
 
 from sweeps.compat import ray_tune
 
@@ -36,25 +39,65 @@ ADAPTED = partial(
 
 
 @pytest.fixture
-def trial() -> Trial:
-    return Trial("contract", stub=True)
+def storage(tmp_path: Path) -> StorageContext:
+    return StorageContext(str(tmp_path), "tune")
 
 
 @pytest.fixture
-def controller() -> TuneController:
-    """A controller without an experiment; it holds only what its constructor makes without Ray."""
-    made: Any = TuneController.__new__(TuneController)
-    assert "self._actor_cache = _ObjectCache(" in inspect.getsource(TuneController.__init__), "_actor_cache"
-    made._actor_cache = object_cache._ObjectCache()
-    made._trial_to_actor = {}
+def trial(storage: StorageContext) -> Trial:
+    return Trial("contract", stub=True, storage=storage)
+
+
+@pytest.fixture
+def controller(storage: StorageContext, monkeypatch: pytest.MonkeyPatch) -> TuneController:
+    """A controller without Ray, whose actors have an hour to end."""
+    monkeypatch.setenv("TUNE_MAX_PENDING_TRIALS_PG", "1")  # else it asks the cluster
+    with ADAPTED(ends_within_s=3600):
+        made: TuneController = vars(ray.tune.tune)["TuneController"](storage=storage)
     return made
 
 
 def test_the_controller_can_keep_more_idle_actors(controller: Any, trial: Trial) -> None:
     trial.placement_group_factory = PlacementGroupFactory([{"CPU": 1}])
     before = controller._actor_cache.total_max_objects
-    ray_tune.keep_idle_actors(controller, trial, 5)
-    assert controller._actor_cache.total_max_objects == before + 5, "TuneController._actor_cache.increase_max"
+    ray_tune.keep_idle_actor(controller, trial)
+    assert controller._actor_cache.total_max_objects == before + 1, "TuneController._actor_cache.increase_max"
+
+
+def test_tune_keeps_no_state_of_a_trial_for_its_own_file(controller: Any, trial: Trial) -> None:
+    controller.add_trial(trial)
+    assert controller._get_trial_checkpoints() == {}, "TuneController._mark_trial_to_checkpoint"
+
+
+def test_the_search_goes_on_while_an_actor_takes_long_to_end(controller: Any) -> None:
+    controller._actor_manager = MagicMock()
+    controller._actor_manager.next.side_effect = AssertionError("waits until the actor has ended")
+    for since_s, is_killed in ((700, False), (3700, True)):
+        controller._stopping_actors["actor"] = controller._earliest_stopping_actor = time.monotonic() - since_s
+        controller.on_step_end()
+        assert controller._actor_manager.remove_actor.called is is_killed, "_actor_cleanup_timeout"
+
+
+def test_the_last_result_of_a_trial_that_has_failed_for_good_is_not_asked_of_its_dead_actor(
+    controller: Any, trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(_: Any) -> None:
+        raise ray.exceptions.OutOfMemoryError("low on memory")
+
+    class Asks(Callback):
+        def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+            results.append(trial.last_result)
+
+    results: list[Any] = []
+    controller._callbacks = CallbackList([Asks()])
+    monkeypatch.setattr(trial, "handle_error", lambda _: None)  # it writes a file into the folder of Ray's session
+    monkeypatch.setattr(trial, "should_recover", lambda: False)
+    controller.add_trial(trial)
+    controller._set_trial_status(trial, Trial.RUNNING)
+    trial.set_ray_actor(MagicMock(get_auto_filled_metrics=MagicMock(remote=lambda **_: ray.ObjectRef.from_random())))
+    monkeypatch.setattr(ray, "get", get)
+    controller._trial_task_failure(trial, ray.exceptions.RayActorError())
+    assert (trial.status, results) == (Trial.ERROR, [{"trial_id": trial.trial_id}]), "Trial._default_result_or_future"
 
 
 def test_an_actor_that_ray_kills_because_memory_runs_out_is_a_lost_one() -> None:
@@ -64,9 +107,22 @@ def test_an_actor_that_ray_kills_because_memory_runs_out_is_a_lost_one() -> None
     task = TrackedActorTask(actor, on_error=lambda _, error: errors.append(error))
     with ADAPTED():
         manager = vars(tune_controller)["RayActorManager"](resource_manager=MagicMock())
-    manager._live_actors_to_ray_actors_resources[actor] = MagicMock(), MagicMock()
-    manager._actor_task_failed(task, ray.exceptions.OutOfMemoryError("low on memory\nadvice"))
-    assert [(type(each), str(each)) for each in errors] == [(ray.exceptions.RayActorError, "low on memory")] * 2
+    for fails, what in ((manager._actor_task_failed, task), (manager._actor_start_failed, actor)):
+        manager._live_actors_to_ray_actors_resources[actor] = MagicMock(), MagicMock()
+        fails(what, ray.exceptions.OutOfMemoryError("low on memory\nadvice"))
+    assert [(type(each), str(each)) for each in errors] == [(ray.exceptions.RayActorError, "low on memory")] * 3
+
+
+def test_tune_leaves_the_handlers_of_signals_and_never_ends_its_loop_by_one() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        with ADAPTED():
+            assert not ray.tune.tune._setup_signal_catching().is_set(), "ray.tune.tune._setup_signal_catching"
+        assert [signal.getsignal(number) for number in numbers] == before
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("releases", [True, False])

@@ -8,6 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 from compositions import composed
+from records import sweep_record
 
 from sweeps.constants import TRIAL
 from sweeps.driver.confirmation_searcher import RepeatSearcher
@@ -143,6 +144,7 @@ def test_a_repeat_that_a_person_stopped_is_not_trained_again_and_one_that_ended_
 ) -> None:
     for name, for_good in (("0001r1", True), ("0003r1", False)):
         state.trials[name] = _status_of(
+            sweep_record(),
             TrialRecord(
                 trial=name,
                 state="stopped",
@@ -153,7 +155,7 @@ def test_a_repeat_that_a_person_stopped_is_not_trained_again_and_one_that_ended_
                 run_id="",
                 steps=0,
                 attempts=1,
-            )
+            ),
         )
     repeat(state, "0003r2", None, "stopped")
     state.view = MagicMock()

@@ -44,7 +44,7 @@ class Interrupted(Done):
     """An interrupted sweep."""
 
     took_s: float
-    """Seconds from Ctrl-C to its end."""
+    """Seconds from the signal to its end."""
     family: list[psutil.Process]
     """The processes that it had started."""
     forked: list[bool]
@@ -53,10 +53,19 @@ class Interrupted(Done):
     """Command of each of them that listened, and the address."""
 
 
-@pytest.fixture(scope="module", params=[DIGITS, pytest.param(LORA, marks=pytest.mark.slow)], ids=["digits", "lora"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        (signal.SIGINT, DIGITS),
+        pytest.param((signal.SIGUSR1, DIGITS), marks=pytest.mark.slow),  # as Slurm sends it shortly before a time limit
+        pytest.param((signal.SIGINT, LORA), marks=pytest.mark.slow),
+    ],
+    ids=["digits", "digits-sigusr1", "lora"],
+)
 def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
     folder = tmp_path_factory.mktemp("interrupted")
-    tokens = (*request.param, *COMMON, NO_PREFLIGHT, "--name=mine", "--json")
+    number, config = request.param
+    tokens = (*config, *COMMON, NO_PREFLIGHT, "--name=mine", "--json")
     with start(folder, "run", *tokens) as process:  # whose pipes are closed
         try:
             wait_until(lambda: trains_the_last(f"sqlite:///{folder}/mlflow.db"), 420, every_s=0.5)
@@ -72,7 +81,7 @@ def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
                 for each in psutil.net_connections("tcp")
                 if each.pid in commands and each.status == psutil.CONN_LISTEN
             ]
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             began = time.monotonic()
             out, err = outputs(process, 60)
             took_s = time.monotonic() - began
@@ -94,7 +103,7 @@ def trains_the_last(store: str) -> bool:
     return len(finished) == 1 and "0001" in trials and trials["0001"].steps >= 8
 
 
-def test_ctrl_c_stops_cleanly_and_loses_nothing(interrupted: Interrupted) -> None:
+def test_ctrl_c_or_another_signal_stops_cleanly_and_loses_nothing(interrupted: Interrupted) -> None:
     assert interrupted.status == 130, interrupted.err
     assert interrupted.took_s < 30  # a few seconds, and as many for a busy machine
     assert "Traceback" not in interrupted.err
@@ -134,7 +143,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("interrupted", [LORA], ids=["lora"], indirect=True)
+@pytest.mark.parametrize("interrupted", [(signal.SIGINT, LORA)], ids=["lora"], indirect=True)
 def test_a_lora_trial_learns_and_its_adapters_load_from_mlflow_alone(interrupted: Interrupted) -> None:
     import torch
 

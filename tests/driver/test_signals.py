@@ -47,7 +47,7 @@ def test_sigterm_in_the_middle_of_a_fork_ends_the_driver_after_it() -> None:
     assert (done.stdout, done.stderr) == ("", "WARNING:root:left\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_that_comes_while_logging_holds_its_lock_waits_for_its_release(number: signal.Signals) -> None:
     class Lock:
         """A lock in whose release a signal arrives."""

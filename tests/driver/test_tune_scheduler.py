@@ -11,12 +11,14 @@ import pytest
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
+from ray.tune.utils.object_cache import _ObjectCache
 
 from sweeps.config.objectives import Objectives
-from sweeps.constants import COMPLETED, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, ORIGIN, PARAMETERS, POOL, STEP, STOPPED, TRIAL
 from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
 from sweeps.driver.tune_scheduler import TuneScheduler
 from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.runtime.trainable import trial_resources
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Choice, Exploit, Result, ScheduledTrial, Verdict
@@ -34,7 +36,7 @@ class Told(Searcher):
         self.exploits.append(exploit)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        return None
+        return {TRIAL: "0000", PARAMETERS: {"lr": 1.0}}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self._order.append("the study has the report")
@@ -69,13 +71,11 @@ class Controller:
     """Tune's controller, as far as schedulers call it."""
 
     def __init__(self, trial: Trial) -> None:
-        self.trial, self.stopped, self.paused = trial, 0, 0
-
-    def get_trials(self) -> list[Trial]:
-        return []
+        self.live, self.stopped, self.paused = [trial], 0, 0
+        self._actor_cache = _ObjectCache()
 
     def get_live_trials(self) -> list[Trial]:
-        return [self.trial]
+        return self.live
 
     def stop_trial(self, trial: Trial) -> None:
         self.stopped += 1
@@ -90,7 +90,7 @@ class Scene:
         self.order: list[str] = []
         self.done: list[str] = []
         self.is_unwanted = False
-        self.trial = Trial("trainable", config={TRIAL: "0000", PARAMETERS: {"lr": 1.0}}, stub=True)
+        self.trial = Trial("trainable", stub=True)
         self.controller = Controller(self.trial)
         told = Told(self.order)
         self.exploits = told.exploits
@@ -102,7 +102,9 @@ class Scene:
                 shutdown=SimpleNamespace(interrupts_trials=lambda: interrupted),
             ),
         )
-        self.scheduler = TuneScheduler(Fixed(self.order, decision), PauseAwareLimiter(told, 2), session)
+        self.limiter = PauseAwareLimiter(told, 2)
+        self.trial.config = self.limiter.suggest(self.trial.trial_id)
+        self.scheduler = TuneScheduler(Fixed(self.order, decision), self.limiter, session)
         self.scheduler.on_trial_add(self.controller, self.trial)
 
     def decide(self) -> Verdict | Exploit:
@@ -115,19 +117,19 @@ class Scene:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "expected"),
+    ("verdict", "expected", "paused"),
     [
-        (Verdict.CONTINUE, TrialScheduler.CONTINUE),
-        (Verdict.PAUSE, TrialScheduler.PAUSE),
-        (Verdict.STOP, TrialScheduler.STOP),
+        (Verdict.CONTINUE, TrialScheduler.CONTINUE, 0),
+        (Verdict.PAUSE, TrialScheduler.NOOP, 1),  # without a checkpoint of Tune's own, which may have no common folder
+        (Verdict.STOP, TrialScheduler.STOP, 0),
     ],
 )
-def test_a_report_is_in_the_study_before_it_is_decided_on(verdict: Verdict, expected: str) -> None:
+def test_a_report_is_in_the_study_before_it_is_decided_on(verdict: Verdict, expected: str, paused: int) -> None:
     scene = Scene(verdict)
     assert scene.decide() is verdict
     assert (scene.order, scene.done) == (["the study has the report", "decided"], [])
     assert scene.returned() is expected  # Tune compares by identity
-    assert (len(scene.order), scene.done) == (2, ["0000"])
+    assert (len(scene.order), scene.done, scene.controller.paused) == (2, ["0000"], paused)
 
 
 def test_a_trial_that_takes_over_a_state_is_paused_with_its_new_values_and_told_to_the_driver() -> None:
@@ -139,6 +141,26 @@ def test_a_trial_that_takes_over_a_state_is_paused_with_its_new_values_and_told_
     assert (scene.controller.paused, scene.exploits) == (1, [exploit])
     assert scene.trial.config[PARAMETERS] == {"lr": 2.0}
     assert scene.trial.config[ORIGIN] == exploit.origin
+
+
+def test_a_trial_that_has_failed_for_good_is_not_decided_on_while_its_workers_still_report() -> None:
+    scene = Scene(Verdict.STOP)
+    scene.scheduler.on_trial_error(scene.controller, scene.trial)
+    scene.limiter.on_trial_complete(scene.trial.trial_id, error=True)
+    assert scene.decide() is Verdict.CONTINUE
+    assert scene.order == ["left"]  # a decision about it cannot be recorded any more
+
+
+def test_idle_workers_are_kept_in_every_pool_for_as_many_trials_as_it_has() -> None:
+    scene = Scene()
+    resources = trial_resources(["large", "small"])
+    for number, pool in enumerate(("large", "small", "small"), start=1):
+        trial = Trial("trainable", config={TRIAL: f"{number:04}", PARAMETERS: {}}, stub=True)
+        trial.placement_group_factory = resources({POOL: pool})
+        scene.scheduler.on_trial_add(scene.controller, trial)
+    cache = scene.controller._actor_cache
+    assert [cache.cache_object(resources({POOL: "large"}), each) for each in range(2)] == [True, False]
+    assert [cache.cache_object(resources({POOL: "small"}), each) for each in range(3)] == [True, True, False]
 
 
 def test_after_an_interruption_nothing_is_decided_and_paused_trials_stay_paused() -> None:
@@ -161,6 +183,18 @@ def test_without_an_interruption_a_paused_trial_goes_on_once_tune_has_paused_it(
     scene.returned()
     scene.trial.set_status(Trial.PAUSED)
     assert scene.scheduler.choose_trial_to_run(scene.controller) is scene.trial
+
+
+def test_a_paused_trial_goes_on_after_another_one_has_failed_for_good_before_its_decision_was_carried_out() -> None:
+    scene = Scene(Verdict.PAUSE)
+    paused = Trial("trainable", config={TRIAL: "0001", PARAMETERS: {"lr": 1.0}}, stub=True)
+    scene.scheduler.on_trial_add(scene.controller, paused)
+    paused.set_status(Trial.PAUSED)
+    scene.controller.live.append(paused)
+    scene.decide()
+    assert scene.scheduler.choose_trial_to_run(scene.controller) is None
+    scene.trial.set_status(Trial.ERROR)  # Tune keeps it among the live ones
+    assert scene.scheduler.choose_trial_to_run(scene.controller) is paused
 
 
 def test_a_paused_trial_that_a_person_stops_ends_without_workers() -> None:

@@ -6,11 +6,13 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from ray import cloudpickle
 from ray.tune.search import Searcher
 
 from sweeps.config.objectives import Objectives
 from sweeps.constants import TRIAL
+from sweeps.driver import driver_progress
 from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
 from sweeps.driver.tune_scheduler import TuneScheduler
 from sweeps.search.schedulers.places import Places
@@ -60,12 +62,18 @@ def test_new_trials_are_held_back_while_paused_ones_are_resumed_first() -> None:
 
 def test_an_empty_searcher_is_not_over_for_tune_while_a_trial_lives() -> None:
     limiter = PauseAwareLimiter(Names("a"), 2)
-    assert [limiter.stay_open(), limiter.stay_open()] == [True, False]
+    limiter.stay_open()
     assert started(limiter, "1") == ["1"]
     assert limiter.suggest("2") is None
     assert limiter.places.is_empty
     limiter.on_trial_complete("1")
     assert limiter.suggest("2") == Searcher.FINISHED
+
+
+def test_a_driver_whose_trials_all_wait_for_a_node_gives_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_progress._Driver, "next_sign_by", 0.0)
+    PauseAwareLimiter(Names("a"), 1).suggest("1")  # Tune asks each second, for ten minutes
+    assert not driver_progress.is_stalled()
 
 
 def test_all_unfinished_trials_of_an_earlier_session_start_together() -> None:

@@ -80,6 +80,12 @@ def undisturbed(hyperband: Done, tmp_path_factory: pytest.TempPathFactory) -> Do
     return ran(folder, "conf=digits", *SMALL, *alone, *points, "--name=undisturbed")
 
 
+def test_tune_saves_nothing_of_a_trial_itself_so_its_actor_needs_no_folder_of_the_driver(hyperband: Done) -> None:
+    files = hyperband.folder / "outputs" / "hyperband" / "tune"
+    assert files.is_dir()
+    assert not [*files.rglob("checkpoint_*")]
+
+
 @pytest.mark.slow
 def test_every_trial_of_hyperband_ends_and_only_the_best_of_a_rung_goes_on(hyperband: Done) -> None:
     assert hyperband.document["counts"] == {"finished": 1, "pruned": 2, "failed": 0, "running": 0, "stopped": 0}

@@ -21,8 +21,8 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
-from sweeps.constants import NUMBER, STEP
-from sweeps.errors import ConfigError
+from sweeps.constants import NUMBER, SAVED, STEP
+from sweeps.errors import ConfigError, TrialFailed
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin, take_over
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, is_paused, is_running
 from sweeps.search.schedulers.hyperband import Hyperband
@@ -311,6 +311,21 @@ def test_no_trial_of_a_population_continues_from_the_state_of_one_that_diverged(
             if isinstance(verdict, Exploit):
                 donors.add(verdict.origin.trial)
     assert donors == {"0003"}
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_trial_of_a_population_that_has_saved_nothing_does_not_begin_anew_after_a_pause(number: int) -> None:
+    options: dict[str, Any] = {"objectives": LOSS, "population": lambda: number, "states": KeptStates()}
+    scheduler, places = PopulationBasedTraining("steps", 1, 0.25, mutation([]), **options), Places(2)
+    trials = [CurveTrial(f"{each:04}", []) for each in range(2)]
+    for trial in trials:
+        scheduler.add(trial, places)
+    result = {"steps": 1, STEP: 1, "loss": 0.5, SAVED: False}
+    if number == 2:  # all have begun, so none waits for its turn
+        assert scheduler.report(trials[0], result, places) is Verdict.CONTINUE
+    else:
+        with pytest.raises(TrialFailed, match="step 1 came without a checkpoint"):
+            scheduler.report(trials[0], result, places)
 
 
 def test_every_trial_of_a_population_gets_its_turn_though_all_get_worse_with_every_step() -> None:

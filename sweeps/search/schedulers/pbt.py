@@ -135,6 +135,8 @@ class PopulationBasedTraining(PausingScheduler):
         if (exploit := self._choose_or_exploit(trial, result)) is not None:
             self._paused.add(trial.id)
             return exploit
+        if waits and not result.get(SAVED, True):  # after the pause it would begin anew
+            raise no_checkpoint(result[STEP])
         self._decisions.record(trial.id, self.event(trial, paused=waits))
         self._keep(trial)
         if waits:
