@@ -21,16 +21,13 @@ from sweeps.folders.driver_lock import only_driver
 from sweeps.storage.location import working_copy
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import connect, first_cause
-from sweeps.tracking.reader import list_sweeps, load_sweep
+from sweeps.tracking.reader import CLOCKS_DIFFER_S, list_sweeps, load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.store import PAGE, all_pages, fetch_runs
 from sweeps.tracking.values import number
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-CLOCKS_DIFFER_S = 3600.0
-"""Seconds without a heartbeat, by this machine's clock, after which a driver elsewhere counts as dead for certain."""
 
 logger = logging.getLogger(__name__)
 

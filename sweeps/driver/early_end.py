@@ -33,10 +33,15 @@ class Shutdown:
         self.failing: str | None = None
         """Description of the error with which one trial after another has failed at its start, in a sweep whose trials
         have trained before."""
+        self._stops_as_others_fail = False
 
     def interrupts_trials(self) -> bool:
         """Whether trials that stop now will continue in another session."""
-        return self.driver_fails or any((self.status, self.budget_spent, self.failing))
+        return self.stops_trials() or self.failing is not None
+
+    def stops_trials(self) -> bool:
+        """Whether trials that run were asked to stop; otherwise those that stop were pruned."""
+        return self.driver_fails or any((self.status, self.budget_spent, self.failing and self._stops_as_others_fail))
 
     def begin(self, status: EarlyEnd) -> bool:
         """Ask all trials to save their state and stop; return False if they were asked before."""
@@ -62,7 +67,7 @@ class Shutdown:
     def trials_fail(self, reason: str, *, pauses: bool) -> None:
         """Start no further trials, because they fail at their start; the sweep can be resumed. Trials that run train to
         their end, unless the scheduler pauses trials, since it decides about no trial any more."""
-        self.failing = reason
+        self.failing, self._stops_as_others_fail = reason, pauses
         if pauses:
             self._broker.stop_all()
 

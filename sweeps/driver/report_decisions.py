@@ -107,11 +107,11 @@ class Decisions:
         if not report.competes:
             return Answer(trial, report.attempt)
         if not report.done and last is not None and not _is_news(status, report, last):
-            self._retries.reported(status)
+            self._retries.reported(status, report.step)
             return Answer(trial, report.attempt)
         try:
             check_metrics(report, self._objectives, is_first=not status.has_reported, lineage=status.lineage)
-            self._retries.reported(status)
+            self._retries.reported(status, report.step)
             result = result_of(report, status, self._reported.get(trial, 0.0))
             if report.done and last is not None and last[LINEAGE] == status.lineage:
                 result = {**last, **result}  # an attempt that resumes after the last report may end without another one

@@ -82,9 +82,13 @@ class Retries:
         self._seen.clear()
         self.num_reports = 0
 
-    def reported(self, status: TrialStatus) -> None:
-        """Record that a trial has made a report that counts."""
-        status.has_reported = status.has_begun = True
+    def reported(self, status: TrialStatus, step: int) -> None:
+        """Record that a trial has made a report that counts. Workers that continue may repeat that of their checkpoint,
+        which does not tell whether they can train."""
+        status.has_reported = True
+        if 0 < step <= status.begins_at:
+            return
+        status.has_begun = True
         self.num_reports += 1
         self._passed.update(self._counts.keys())
         self._counts.clear()
@@ -100,13 +104,17 @@ class Retries:
         if self._state.shutdown.interrupts_trials():
             return None
         self._mistakes.pop(status.trial, None)
+        mistake = repr(error.alike) if error is not None else re.sub(r"\d+", "#", text)
         if recurs(text, error, reported=status.has_begun):
-            mistake = repr(error.alike) if error is not None else re.sub(r"\d+", "#", text)
             self._mistakes[status.trial] = mistake
             may_pass = self._may_pass(mistake) and error is not None and not names_a_mistake(error.message)
             if not may_pass and not status.has_reported:
                 return False
-        return max(1, status.attempt) <= self._max_retries  # 0: its workers were faster than Tune
+        is_allowed = max(1, status.attempt) <= self._max_retries  # 0: its workers were faster than Tune
+        is_raised = error is not None and error.kind == "exception" and not OUT_OF_MEMORY.search(error.described)
+        if not is_allowed and is_raised and not status.has_begun:
+            self._mistakes[status.trial] = mistake  # such as a full disk of all trials, which did not pass
+        return is_allowed
 
     @property
     def _max_retries(self) -> int:

@@ -133,10 +133,10 @@ def resume(plan: Plan, view: View) -> SweepRecord:
     """
     config, view = plan.config, GuardedView(view)
     with contextlib.chdir(plan.working_folder):
-        check_before_training(plan)  # before anything is recorded: a trial that fails at its start has failed for good
         expect_progress(STARTS_WITHIN_S)
         with held(plan) as copy, fork_server(config) as forks:
             plan = as_last_saved(plan)
+            check_before_training(plan)  # before anything is recorded: a trial that fails at its start fails for good
             began = time.monotonic()
             announce_start(plan, view, resumed=True)
             tracking = connect_in_background(config.tracking.uri)

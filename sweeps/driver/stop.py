@@ -11,9 +11,10 @@ from sweeps.constants import TAG_FOLDER, TAG_HEARTBEAT, TAG_STATE
 from sweeps.errors import SweepsError, UserError
 from sweeps.folders.driver_lock import driver_was_killed
 from sweeps.tracking.control_channel import send_request
-from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.reader import CLOCKS_DIFFER_S, load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.stored_record import local_store
+from sweeps.tracking.values import number
 
 ENDED_WITHIN_S = 90.0
 """Maximum seconds to wait until a driver has recorded that it has ended; MLflow may be slow."""
@@ -92,9 +93,12 @@ def wait_for_end(
     Raises:
         SweepsError: The sweep or the trial did not end in time.
     """
-    deadline = time.monotonic() + within_s
+    deadline, ran = time.monotonic() + within_s, False
     while True:
         record = load()
+        if ran and record.status == "interrupted":  # its driver has died meanwhile
+            return record
+        ran = record.status == "running"
         chosen = None if trial is None else _chosen(record, trial)
         if not _has_no_end(record) or _was_killed(record) or (chosen is not None and chosen.state != "running"):
             return record
@@ -110,7 +114,9 @@ def wait_for_end(
 def _has_no_end(record: SweepRecord) -> bool:
     """Whether a sweep's end is not recorded. Its driver may run on a machine with another clock, by which its heartbeat
     is not as old as it seems."""
-    return "running" in (record.status, record.tags.get(TAG_STATE))
+    silent = time.time() - (number(record.tags.get(TAG_HEARTBEAT)) or record.started)
+    may_run = record.tags.get(TAG_STATE) == "running" and silent < CLOCKS_DIFFER_S
+    return record.status == "running" or may_run
 
 
 def _was_killed(record: SweepRecord) -> bool:

@@ -155,6 +155,7 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         state = self._session.state
         fixed = f"fix the error, and `python -m sweeps resume {state.sweep}` continues it"
         self.ended_because = f"{reason}. No further one is started; {fixed}"
+        state.announce(self.ended_because)
         state.shutdown.trials_fail(self.ended_because, pauses=state.composition.config.search.pauses_trials)
 
     def settle(self) -> None:
@@ -162,7 +163,8 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         if no trial of this session has made a report, or the sweep ends before the next one."""
         self._end_those_that_failed_alone()
         retries, shutdown = self._session.retries, self._session.state.shutdown
-        if self._set_aside and not shutdown.interrupts_trials() and not retries.num_reports:
+        goes_on = shutdown.interrupts_trials() or retries.num_reports
+        if self._set_aside and not goes_on and not self._can_never_start():
             self._begin_no_further(retries.described(len(self._set_aside), self._set_aside[-1].why))
         for each in self._set_aside:
             if shutdown.interrupts_trials():
@@ -171,6 +173,17 @@ class SweepSearcher(NotPickled, OptunaSearcher):
                 self._running[each.number] = each.reported
                 self.end(each.number, error=each.why)
         self._set_aside.clear()
+
+    def _can_never_start(self) -> bool:
+        """Whether the only trial that is left has failed as in an earlier session, so that it would keep the sweep from
+        its end for ever."""
+        if len(self._set_aside) > 1 or self._has_left:
+            return False
+        state, trial = self._session.state, self._set_aside[0].trial
+        earlier = [] if state.earlier is None else state.earlier.all_trials
+        before = {failure.error for each in earlier if each.trial == trial for failure in each.failures}
+        failures = state.trials[trial].failures
+        return bool(failures) and failures[-1].error in before
 
     def _name(self, trial_id: str) -> str:
         """Return the sweep's id of a trial, by Tune's id."""

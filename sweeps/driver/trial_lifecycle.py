@@ -75,7 +75,7 @@ class TrialLifecycle:
             status = state.trials.setdefault(trial, TrialStatus(trial, parameters, repeat_of=repeat_of, stage=stage))
             attempt += status.retries
             after_pause = status.state == "running" and status.attempt == attempt
-            status.state, status.attempt, status.ending, status.has_begun = "running", attempt, False, False
+            status.state, status.attempt, status.ending = "running", attempt, False
             own = state.composition.trial(parameters).in_pool(pool)
             fit = state.fit.of(pool)
             status.last_step = own.loop.max_steps if own.loop is not None else None
@@ -147,7 +147,7 @@ class TrialLifecycle:
             return "failed"
         if result.get(COMPLETED):
             return "finished"
-        if result.get(STOPPED) or self._state.shutdown.interrupts_trials():
+        if result.get(STOPPED) or self._state.shutdown.stops_trials():
             return "stopped"
         return "pruned"
 

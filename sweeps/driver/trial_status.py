@@ -42,7 +42,9 @@ class TrialStatus:
     has_reported: bool = False
     """Whether the trial has made a report that counts."""
     has_begun: bool = False
-    """Whether the trial has made such a report since its workers last started."""
+    """Whether the trial has made such a report since its workers last started, beyond the step at which they began."""
+    begins_at: int = 0
+    """Step from which its workers continue, whose report they may repeat."""
     lineage: int = 0
     """Number of times that the trial had continued from another trial's state when its workers began."""
     is_pruned: bool = False

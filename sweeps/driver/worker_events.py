@@ -181,6 +181,7 @@ class WorkerEvents:
         status.lineage = event.origin.num_exploits if event.origin is not None else 0
         self._state.ledger.of(event.trial).start(status.spans[-1], status.lineage)
         self._record_exploit(event.trial, status.lineage)
+        status.begins_at = status.step if status.saved_step is None else status.saved_step
 
     def _take_workers(self, status: TrialStatus, number: int) -> None:
         """Record the number of workers with which an attempt of an elastic trial begins."""

@@ -31,6 +31,8 @@ from sweeps.tracking.values import from_text, number, numbers, read_list, read_t
 
 HEARTBEAT_TIMEOUT_S = 60.0
 """Seconds without a heartbeat after which a running sweep counts as interrupted."""
+CLOCKS_DIFFER_S = 3600.0
+"""Seconds without a heartbeat, by this machine's clock, after which a driver elsewhere counts as dead for certain."""
 ENDED = ("finished", "failed")
 """Statuses of sweeps that have nothing left to do."""
 

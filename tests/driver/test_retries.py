@@ -148,15 +148,36 @@ def test_after_a_report_more_trials_must_fail_alike_and_more_again_after_the_nex
     retries = Retries(state_of(works, concurrent=concurrent))
     assert failures_until_the_end(retries) == 3
     retries.begin()
-    retries.reported(works)
+    retries.reported(works, 1)
     assert failures_until_the_end(retries) == later
-    retries.reported(works)
+    retries.reported(works, 1)
     assert failures_until_the_end(retries) == 2 * later
     retries.begin()
-    retries.reported(works)
+    retries.reported(works, 1)
     assert failures_until_the_end(retries, most=later - 1) == later - 1
-    retries.reported(works)  # in between
+    retries.reported(works, 1)  # in between
     assert failures_until_the_end(retries, most=later + 1) == later + 1
+
+
+def test_the_repeated_report_of_a_checkpoint_does_not_tell_that_a_trial_can_train() -> None:
+    status = TrialStatus("0000", {}, begins_at=5)
+    retries = Retries(state_of(status))
+    retries.reported(status, 5)
+    assert (status.has_reported, status.has_begun, retries.num_reports) == (True, False, 0)
+    retries.reported(status, 6)
+    assert (status.has_begun, retries.num_reports) == (True, 1)
+
+
+def test_errors_from_outside_that_did_not_pass_count_too() -> None:
+    trials = [TrialStatus(f"000{number}", {}, attempt=1) for number in range(3)]
+    retries, full = Retries(state_of(*trials, max_retries=1)), OSError(28, "No space left on device", "/tmp/torch_1")
+    reasons = []
+    for each in trials:
+        assert failing(retries, each, full) == [True]
+        each.attempt = 2
+        assert failing(retries, each, full) == [False]
+        reasons.append(retries.failed(each.trial, "No space left on device"))
+    assert [reason is None for reason in reasons] == [True, True, False]
 
 
 def test_a_trial_that_had_reported_counts_if_it_fails_before_a_report_of_its_present_attempt() -> None:
@@ -167,7 +188,7 @@ def test_a_trial_that_had_reported_counts_if_it_fails_before_a_report_of_its_pre
     assert [retries.failed(each.trial, text) is None for each in trials] == [True, True, False]
     retries.begin()
     for each in trials:
-        retries.reported(each)
+        retries.reported(each, 1)
         failing(retries, each, ModuleNotFoundError(text))
         assert not retries.at_start(each.trial, f"task._target_: {text}")
         each.begin_again()

@@ -646,13 +646,13 @@ def test_a_trial_that_had_reported_and_fails_at_its_next_start_goes_on_later_unl
     status, other = session.state.trials["0000"], TrialStatus("0001", {})
     status.has_reported = True
     if another_reports == "before":
-        session.retries.reported(other)
+        session.retries.reported(other, 1)
     why = "task._target_=mine.train: cannot be imported"
     session.retries.allows(status, why)
     searcher.on_trial_complete("again", {FAILED: why, STEP: 5})
     session.lifecycle.ended({TRIAL: "0000"}, {}, error=why)
     if another_reports == "after":
-        session.retries.reported(other)
+        session.retries.reported(other, 1)
     assert searcher.suggest("none") == SweepSearcher.FINISHED
     searcher.settle()
     session.lifecycle.process(session.lifecycle.queued())
