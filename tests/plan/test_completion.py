@@ -18,6 +18,7 @@ from sweeps.cli import run_command
 from sweeps.constants import DURATION_METRIC, TAG_ENDED
 from sweeps.driver.usage import MOST_SESSIONS, with_session
 from sweeps.errors import ConfigError
+from sweeps.folders.driver_lock import DRIVER_LOCK
 from sweeps.plan.complete_sweep import ALL_STARTED, describe_completion, extension, is_complete
 from sweeps.plan.extend import ask_driver
 from sweeps.plan.plan import Plan, make_plan
@@ -179,14 +180,18 @@ def test_a_mistake_in_code_or_data_is_found_before_a_trial_continues_as_before_a
     (tmp_path / file).unlink()
     if code is not None:
         (tmp_path / file).write_text(code, encoding="utf-8")
-    before = load_sweep(uri, "mine"), sorted((each, each.stat().st_mtime_ns) for each in plan.folder.rglob("*"))
+    (plan.folder / DRIVER_LOCK).touch()  # which the refused driver holds
+    before = load_sweep(uri, "mine"), files_of(plan.folder)
     assert run_command(["run", *tokens, "--dry-run"])[0] == 2
     refused = capsys.readouterr().err
     assert message in refused
     assert run_command(verb)[0] == 2
     assert capsys.readouterr().err == refused
-    after = load_sweep(uri, "mine"), sorted((each, each.stat().st_mtime_ns) for each in plan.folder.rglob("*"))
-    assert after == before
+    assert (load_sweep(uri, "mine"), files_of(plan.folder)) == before
+
+
+def files_of(folder: Path) -> list[tuple[Path, bytes]]:
+    return sorted((each, each.read_bytes()) for each in folder.rglob("*") if each.is_file())
 
 
 def test_code_and_data_may_be_gone_if_nothing_is_left_to_train(uri: str, tmp_path: Path) -> None:

@@ -106,7 +106,9 @@ def test_settings_are_as_before_also_after_an_error(
 
 def test_an_accelerator_has_its_own_settings_in_every_trial() -> None:
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
 
+    AcceleratorState._reset_state(reset_partial_state=True)  # of an earlier test
     with process_state_restored():
         assert Accelerator(cpu=True, mixed_precision="bf16").mixed_precision == "bf16"
     with process_state_restored():
