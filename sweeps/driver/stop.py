@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from sweeps.constants import TAG_FOLDER, TAG_HEARTBEAT, TAG_STATE
@@ -100,8 +101,10 @@ def wait_for_end(
             return record
         ran = record.status == "running"
         chosen = None if trial is None else _chosen(record, trial)
-        if not _has_no_end(record) or _was_killed(record) or (chosen is not None and chosen.state != "running"):
+        if not _has_no_end(record) or (chosen is not None and chosen.state != "running"):
             return record
+        if _was_killed(record):
+            return replace(record, status="interrupted")
         if time.monotonic() > deadline:
             what = record.sweep if chosen is None else f"trial {chosen.trial} of {record.sweep}"
             raise SweepsError(
