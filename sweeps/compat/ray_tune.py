@@ -48,7 +48,7 @@ def adapted_tune(
             controller is deleted after the block.
     """
     own = {
-        # Without Tune's handlers of signals, which end its loop as if the search had finished: ours stop the trials.
+        # Tune's handlers of signals would end its loop as if the search had finished; ours stop the trials.
         (ray.tune.tune, "_setup_signal_catching"): threading.Event,
         (ray.tune.tune, "TuneController"): _controller(ends_within_s, max_deaths, before_step),
         (tune_controller, "RayActorManager"): _ActorManager,
@@ -73,10 +73,13 @@ def _controller(
             self._actor_force_cleanup_timeout = math.ceil(ends_within_s)
             # Else Tune's loop would stand until the actor has ended.
             self._actor_cleanup_timeout = max(self._actor_cleanup_timeout, self._actor_force_cleanup_timeout)
-            self._last_failure: tuple[Any, Exception] | None = None
+            self._last_failure: tuple[str, int] | None = None
+            """A trial and the id of its exception in this step; Tune pickles the controller, which may fail for others'
+            exceptions."""
 
         def step(self) -> None:
             before_step()
+            self._last_failure = None
             super().step()  # type: ignore[no-untyped-call]
 
         def _mark_trial_to_checkpoint(self, trial: Any) -> None:
@@ -85,9 +88,9 @@ def _controller(
         def _trial_task_failure(self, trial: Any, exception: Exception) -> None:
             # Ray tells of an actor's death twice if it has a task: for the actor, where the trial had not begun in it,
             # and for the task.
-            if self._last_failure == (trial, exception):
+            if self._last_failure == (trial.trial_id, id(exception)):
                 return
-            self._last_failure = trial, exception
+            self._last_failure = trial.trial_id, id(exception)
             if trial in self._resetting_trials:  # its actor has died before the next attempt began
                 self._resetting_trials.discard(trial)
                 if trial in self._staged_trials:
