@@ -135,8 +135,10 @@ class TuneScheduler(NotPickled, FIFOScheduler):
                 self._scheduler.leave(self._seen(trial), self._places)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        """Remove a trial whose actor has died; if the trial is retried, Tune adds it again immediately."""
-        self.on_trial_remove(tune_controller, trial)
+        """Remove a trial that has failed for good. Tune also calls this before it adds a retried trial again, which
+        keeps its place and its values."""
+        if trial.status != Trial.ERROR:
+            self.on_trial_remove(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """Return the next trial that waits for its workers, or that was paused and continues."""

@@ -151,6 +151,18 @@ def test_a_trial_that_has_failed_for_good_is_not_decided_on_while_its_workers_st
     assert scene.order == ["left"]  # a decision about it cannot be recorded any more
 
 
+def test_a_retried_trial_keeps_its_place_in_the_search() -> None:
+    scene = Scene(Verdict.PAUSE)
+    scene.decide()
+    scene.trial.set_status(Trial.ERROR)  # type: ignore[no-untyped-call]
+    scene.scheduler.on_trial_error(scene.controller, scene.trial)
+    scene.trial.set_status(Trial.PENDING)  # type: ignore[no-untyped-call]
+    scene.scheduler.on_trial_add(scene.controller, scene.trial)
+    assert scene.order == ["the study has the report", "decided"]
+    assert scene.returned() is TrialScheduler.NOOP  # the next attempt got the same answer
+    assert scene.controller.paused == 1
+
+
 def test_idle_workers_are_kept_in_every_pool_for_as_many_trials_as_it_has() -> None:
     scene = Scene()
     resources = trial_resources(["large", "small"])

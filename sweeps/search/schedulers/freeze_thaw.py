@@ -354,7 +354,7 @@ class FreezeThaw(PausingScheduler):
         self.leave(trial, places)
 
     def leave(self, trial: ScheduledTrial, places: Places) -> None:
-        """Forget a trial. A failed trial is added again immediately if it is retried."""
+        """Forget a trial."""
         if trial.id in self._live:
             self._decide(trial.id, {"event": "left"})
             self._let_paused_go_first(places)

@@ -226,7 +226,7 @@ class Hyperband(PausingScheduler):
         self._drop(trial, places, "done" if result.get(COMPLETED) else "left")
 
     def leave(self, trial: ScheduledTrial, places: Places) -> None:
-        """Remove a trial from its bracket. A failed trial is added again immediately if it is retried."""
+        """Remove a trial from its bracket."""
         self._drop(trial, places, "left")
 
     def _drop(self, trial: ScheduledTrial, places: Places, how: str) -> None:
