@@ -90,6 +90,11 @@ class Decisions:
         """Record that Tune has acted on the last answer about a trial, or has ended it."""
         self._undone.pop(trial, None)
 
+    def max_deaths(self, trial: str) -> int:
+        """Return how many times a trial may be retried after losing its actor: once more if Tune only has to act on the
+        last answer, so that what the trial has reached is not lost."""
+        return self._retries.max_deaths(trial) + (trial in self._undone)
+
     def send(self) -> None:
         """Send the pending answers."""
         if self._answers:

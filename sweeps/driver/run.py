@@ -389,7 +389,7 @@ def _tune(session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter
     guard = ClusterGuard(session.state.shutdown)
     adapted = adapted_tune(
         ends_within_s=CLOSED_WITHIN_S + session.plan.config.ends_within_s,
-        max_deaths=lambda trial: session.retries.max_deaths(trial.config[TRIAL]),
+        max_deaths=lambda trial: session.decisions.max_deaths(trial.config[TRIAL]),
         before_step=guard.wait_if_gone,
         releases=guard.releases,
     )

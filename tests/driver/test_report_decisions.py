@@ -135,6 +135,17 @@ def test_what_tune_has_not_acted_on_is_told_to_the_next_attempt() -> None:
     assert scene.decided == [10]
 
 
+def test_a_trial_whose_end_is_decided_may_lose_its_actor_once_more() -> None:
+    scene = Scene()
+    scene.decide(Verdict.STOP, at=20)
+    scene.report(10)
+    assert scene.decisions.max_deaths("0000") == 2
+    scene.report(20)
+    assert scene.decisions.max_deaths("0000") == 3
+    scene.decisions.done("0000")
+    assert scene.decisions.max_deaths("0000") == 2
+
+
 @pytest.mark.parametrize("ends", [Verdict.STOP, TrialFailed("it came without a checkpoint"), None])
 def test_what_workers_report_before_they_notice_that_their_attempt_is_over_is_not_decided_on(
     ends: Verdict | Exception | None,
