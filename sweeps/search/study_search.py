@@ -28,7 +28,7 @@ from sweeps.search.point_source import PointOptions, PointSource
 from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.scheduler import Exploit
 from sweeps.search.trial_ids import trial_number
-from sweeps.space.distributions import ordered_choices
+from sweeps.space.distributions import decode, ordered_choices
 from sweeps.space.space import Point, Space
 from sweeps.texts.wording import counted
 
@@ -114,7 +114,9 @@ class StudySearch:
     # --- an earlier driver's study ------------------------------------------------------------------------------
 
     def _add_started(self, trial: FrozenTrial) -> None:
-        number, point = trial.user_attrs[NUMBER], self.space.sample(trial, self._lookup)
+        values = trial.params if trial.state.is_finished() else {}  # which Optuna would check once more
+        given = {path: decode(self.space[path], values[path]) for path in self.space if path in values}
+        number, point = trial.user_attrs[NUMBER], self.space.sample(trial, self._lookup, given)
         self._note_started(number, point)
         if trial.state == TrialState.RUNNING:
             self._unfinished.append(Suggested(number, point))
