@@ -69,6 +69,11 @@ device=$(ip -4 route get "$peer" 2> /dev/null | sed -n "s/.* dev \([^ ]*\).*/\1/
 options=(--temp-dir="$session" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$gpus_per_node" --disable-usage-stats)
 options+=(--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port=0)
 [ "$SLURM_NODEID" = 0 ] && options+=(--include-dashboard=false)
+# Ray does not see the memory limit of a job of Slurm.
+from_sweeps="from sweeps.runtime.node_resources import memory_of_node; print(*memory_of_node())"
+if read -r memory objects < <("$python" -c "$from_sweeps"); then
+  options+=(--memory="$memory" --object-store-memory="$objects")
+fi
 if [ -n "${ROCR_VISIBLE_DEVICES:-}" ]; then  # as Slurm names the GPUs of AMD; Ray refuses it
   export HIP_VISIBLE_DEVICES="${HIP_VISIBLE_DEVICES:-$ROCR_VISIBLE_DEVICES}"
   unset ROCR_VISIBLE_DEVICES
