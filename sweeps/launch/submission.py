@@ -24,6 +24,7 @@ from sweeps.storage.location import is_remote, joined
 from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import newer_files
 from sweeps.texts.uri_passwords import holds_password, redact_uri
+from sweeps.texts.wording import counted
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.sweep_run import PARENT_FILE, is_recorded
 from sweeps.tracking.uris import default_uri, sqlite_path
@@ -33,6 +34,8 @@ JOIN = "cluster.address=auto"
 """Override with which a driver joins the cluster in which it is started."""
 ENDS_WITHIN_S = 120.0
 """Seconds in which a driver that was told to end does so, besides those that its trials may take."""
+MANY = 4096
+"""Assumed CPUs of a node that has as many as its trials can use."""
 READ_WITHIN_S = 15.0
 """Maximum seconds to look for a sweep in an object store. Without network, libraries of some try for a quarter of an
 hour."""
@@ -57,6 +60,10 @@ class Submission:
     """Files that are sent with the sweep; None if the cluster sees the same folder."""
     scalings: list[Scaling] = field(default_factory=list)
     """Workers of every kind of trial in the space; empty if the sweep has run already."""
+    configs: list[Path] = field(default_factory=list)
+    """The user's YAML files that the config was read from; empty if the sweep has run already."""
+    notes: list[str] = field(default_factory=list)
+    """Notes for the user about what was submitted."""
 
     @property
     def job_name(self) -> str:
@@ -89,7 +96,7 @@ class Submission:
 
     def check_fit(self, asked: str, nodes: int, cpus: float, gpus: float) -> None:
         """Check that the nodes that a section of the config asks for, each with these CPUs and GPUs, hold at least one
-        trial.
+        trial, and note whether more CPUs would use more of the GPUs.
 
         Raises:
             DoesNotFit: No trial fits on the nodes.
@@ -97,10 +104,18 @@ class Submission:
         if not self.scalings:
             return
         kinds = {accelerator(each.accelerator_type): gpus for each in self.scalings if each.accelerator_type and gpus}
+        node = {"CPU": cpus, **({"GPU": gpus} if gpus else {}), **kinds}
         try:
-            fit(self.config, self.scalings, [{"CPU": cpus, **({"GPU": gpus} if gpus else {}), **kinds}] * nodes)
+            found, possible = (
+                fit(self.config, self.scalings, [{**node, "CPU": each}] * nodes) for each in (cpus, MANY)
+            )
         except DoesNotFit as error:
             raise DoesNotFit(error.reason, f"ask for more in {asked}") from None
+        if found.use_gpu and found.concurrent < possible.concurrent:
+            self.notes.append(
+                f"{asked}: {cpus:g} CPUs and {gpus:g} GPUs a node run {counted(found.concurrent, 'trial')} at once, "
+                f"and leave GPUs unused; more CPUs allow {possible.concurrent}"
+            )
 
 
 def tracking_option(uri: str) -> str:
@@ -142,7 +157,8 @@ def new_submission(
         if not is_given and not holds_password(plan.config.tracking.uri):  # the job's command can be seen by others
             arguments.append(f"tracking.uri={plan.config.tracking.uri}")
     arguments = ["run", *arguments, JOIN, f"--name={plan.name}", "--resume", "--json"]
-    return Submission(plan.name, plan.composition.conf, plan.config, arguments, bundle, plan.scalings)
+    composed = plan.composition
+    return Submission(plan.name, composed.conf, plan.config, arguments, bundle, plan.scalings, composed.files)
 
 
 def resumed_submission(record: SweepRecord, composition: Composition, to: Target, uri: str) -> Submission:
