@@ -6,11 +6,12 @@ import math
 import shlex
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from sweeps.compose import Composition
 from sweeps.config import SweepConfig
@@ -186,27 +187,27 @@ def check_reachable(config: SweepConfig, folders: Sequence[str] | None = None) -
     Raises:
         ConfigError: Names every store that only this machine has.
     """
-    store = sqlite_path(config.tracking.uri)
-    paths: Mapping[str, tuple[str, Path | None, str]] = {
-        "tracking.uri": (config.tracking.uri, store, "the address of an MLflow server, or a file"),
-        "output_dir": (
-            config.output_dir,
-            None if "://" in config.output_dir else Path(config.output_dir),
-            "the absolute path of a folder",
-        ),
-    }
+    uri, output_dir = config.tracking.uri, config.output_dir
     where = "that all nodes share"
     if folders is not None:
         where = f"below {' or '.join(folders) or 'a path of cluster.kuberay.volumes'}"
-    raise_mistakes(
-        f"{key}={value}: only this machine has it; give {fix} {where}"
-        for key, (value, path, fix) in paths.items()
-        if path is not None and not (path.is_absolute() and _is_within(path, folders))
-    )
+    only_here, store, mistakes = "only this machine has it; give the", sqlite_path(uri), list[str]()
+    if store is not None and not _is_shared(store, folders):
+        mistakes.append(f"tracking.uri={uri}: {only_here} address of an MLflow server, or a file {where}")
+    if folders is not None and _is_loopback(uri):
+        mistakes.append(f"tracking.uri={redact_uri(uri)}: in a pod this is the pod itself; give the name of the server")
+    if not is_remote(output_dir) and not _is_shared(Path(output_dir), folders):
+        mistakes.append(f"output_dir={output_dir}: {only_here} absolute path of a folder {where}")
+    raise_mistakes(mistakes)
 
 
-def _is_within(path: Path, folders: Sequence[str] | None) -> bool:
-    return folders is None or any(path.is_relative_to(each) for each in folders)
+def _is_shared(path: Path, folders: Sequence[str] | None) -> bool:
+    return path.is_absolute() and (folders is None or any(path.is_relative_to(each) for each in folders))
+
+
+def _is_loopback(uri: str) -> bool:
+    host = urlsplit(uri).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _travelling(tokens: Sequence[str], config_dirs: Sequence[Path], read: Sequence[Path], bundle: Bundle) -> list[str]:

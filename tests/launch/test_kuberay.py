@@ -94,6 +94,10 @@ def test_a_sweep_becomes_a_ray_job_that_kuberays_schema_accepts(
     assert pod["containers"][0]["resources"]["limits"] == {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"}
     assert pod["nodeSelector"] == {"kind": "l4"}
     assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": "mlflow"}}]
+    submitter = job["spec"]["submitterPodTemplate"]["spec"]
+    assert pod["imagePullSecrets"] == submitter["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["serviceAccountName"] == submitter["serviceAccountName"] == "sweeps"
+    assert submitter["containers"][0]["image"] == pod["containers"][0]["image"]
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
     assert job["spec"]["activeDeadlineSeconds"] == 12 * 3600
     assert job["spec"]["shutdownAfterJobFinishes"]
@@ -264,6 +268,7 @@ def test_a_file_whose_name_is_not_utf_8_is_named(here: Path, *, in_git: bool) ->
             ],
         ),
         ([*BASE, "output_dir=/elsewhere"], ["output_dir=/elsewhere", "/shared"]),
+        ([*BASE, "tracking.uri=http://localhost:5000"], ["tracking.uri=http://localhost:5000", "in a pod"]),
         ([*BASE, "cluster.kuberay.volumes=[]"], ["output_dir=/shared/outputs", "cluster.kuberay.volumes"]),
         ([*BASE, "scaling.num_workers=8"], ["scaling.num_workers=8", "cluster.kuberay.workers"]),
         ([*BASE, "scaling.use_gpu=true"], ["GPU", "cluster.kuberay.workers"]),
