@@ -9,12 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sweeps.errors import ConfigError, UserError
+from sweeps.launch.bundle import MAX_CODE
 from sweeps.launch.submission import Submission, check_reachable
 from sweeps.texts.uri_passwords import holds_password
 
 ARCHIVE = "code.zip"
-MAX_ARCHIVE = 100 * 2**20
-"""Maximum bytes of the code, which every node of the cluster downloads."""
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
 """Environment variable with the address of the job server, which Ray's own commands also read."""
 
@@ -61,6 +60,7 @@ def ray_job(submission: Submission, dashboard: str | None = None) -> RayJob:
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, where the cluster is started, and give the address "
             "without it here"
         )
+    submission.notes.extend(submission.bundle.notes)
     submission.bundle.add_sweeps()
     return RayJob(address, submission.job_name, submission.command(), submission)
 
@@ -76,7 +76,7 @@ def submit(job: RayJob) -> None:
 
     with TemporaryDirectory() as folder:
         advice = ", or put it into an image or onto storage that the nodes share"
-        archive = job.submission.bundle.write(Path(folder, ARCHIVE), MAX_ARCHIVE, advice)
+        archive = job.submission.bundle.write(Path(folder, ARCHIVE), MAX_CODE, advice)
         try:
             client = JobSubmissionClient(job.address)
             client.submit_job(
