@@ -86,8 +86,17 @@ def submit(job: RayJob) -> None:
                 metadata={"sweep": job.submission.name},
             )
         except (AuthenticationError, OSError, RuntimeError, ValueError) as error:
-            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise UserError(
-                f"cluster.address={job.address}: its job server does not accept the job ({reason}); the cluster must "
-                "have been started with ray[default], and RAY_AUTH_TOKEN must be the same here and there"
-            ) from None
+            raise _refusal(job, error) from None
+
+
+def _refusal(job: RayJob, error: Exception) -> UserError:
+    # The job server answers with a traceback, which Ray follows by a period.
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" .")] or [type(error).__name__]
+    failed = any(line.endswith("Traceback (most recent call last):") for line in lines)
+    reason = lines[-1 if failed else 0]
+    fix = "the cluster must have been started with ray[default], and RAY_AUTH_TOKEN must be the same here and there"
+    if "already exists" in reason:
+        fix = f"choose another --name, or `ray job delete --address {job.address} {job.submission_id}`"
+    elif failed:
+        fix = "the cluster's dashboard.log has more"
+    return UserError(f"cluster.address={job.address}: its job server does not accept the job ({reason}); {fix}")
