@@ -74,6 +74,12 @@ def _connection(config: SweepConfig, code: Path | None, forks: ForkServer | None
     from sweeps.compat.ray_core import keeping_handler_of_sigterm, listening_on_loopback
 
     cluster, others = config.cluster, cluster_processes()
+    key = "RAY_ADDRESS" if cluster.address == "auto" else "cluster.address"
+    if (address := os.environ.get(key, cluster.address)).startswith("ray://"):
+        raise UserError(
+            f"{key}={address}: is the address of Ray Client, which cannot run a sweep; give that of the cluster, "
+            "HOST:6379, on one of its nodes, or use `submit --to ray`"
+        )
     process = None if forks is None else psutil.Process(forks.process.pid)
     local = cluster.address == "local"
     environment = worker_environment(cluster)
