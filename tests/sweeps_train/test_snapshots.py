@@ -252,7 +252,7 @@ def test_a_snapshot_needs_room_in_the_memory_of_its_container(tmp_path: Path, mo
     files = {
         "memory.max": 2**30,
         "memory.current": 2**30 - 2**20,
-        "memory.stat": f"anon 5\ninactive_file {2**19}\nfile 7",
+        "memory.stat": f"anon 5\ninactive_file {2**18}\nactive_file {2**18}\nfile 7",
     }
     for name, content in files.items():
         (tmp_path / name).write_text(f"{content}\n")

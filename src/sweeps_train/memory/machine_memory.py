@@ -19,15 +19,13 @@ class _Version(NamedTuple):
     root: str
     limit: str
     used: str
-    reclaimable: str
-    """Name, among the statistics, of the immediately reclaimable part of the memory in use."""
+    prefix: str
+    """Beginning of the names, among the statistics, that include those of the groups below."""
 
 
 _VERSIONS = {
-    "": _Version("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    "memory": _Version(
-        "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-    ),
+    "": _Version("/sys/fs/cgroup", "memory.max", "memory.current", ""),
+    "memory": _Version("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
 }
 """Versions by the controller that a line of ``_OWN`` names."""
 
@@ -45,7 +43,8 @@ def available_memory() -> int:
             statistics = (folder / "memory.stat").read_text(encoding="ascii")
             parts = dict(line.split(" ", 1) for line in statistics.splitlines())
             used = int((folder / version.used).read_text(encoding="ascii"))
-            available.append(limit - used + int(parts[version.reclaimable]))
+            cached = (int(parts[f"{version.prefix}{name}"]) for name in ("active_file", "inactive_file"))
+            available.append(limit - used + sum(cached))  # the kernel takes the cache of files back
     return max(0, min(available))
 
 
