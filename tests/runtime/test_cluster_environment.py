@@ -20,9 +20,11 @@ from recording import free_port
 from small_http import Handler, serving_http
 from waiting import wait_until
 
+from sweeps.compose.hydra_composition import compose_sweep
+from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import UserError
 from sweeps.runtime import cluster
-from sweeps.runtime.cluster import _environment, _quiet_libraries, _started_here, answering_dashboard
+from sweeps.runtime.cluster import _environment, _quiet_libraries, _started_here, answering_dashboard, connected
 
 
 def test_variables_for_ray_are_taken_back_and_those_that_are_set_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +98,16 @@ def test_a_dashboard_is_there_if_it_answers(dashboard: str, monkeypatch: pytest.
     monkeypatch.setattr(cluster, "DASHBOARD_WITHIN_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert answering_dashboard(f"127.0.0.1:{silent.getsockname()[1]}") is None
+
+
+@pytest.mark.parametrize(("key", "address"), [("cluster.address", "ray://head:10001"), ("RAY_ADDRESS", "auto")])
+def test_an_address_of_ray_client_is_refused_with_what_to_give_instead(
+    key: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
+    config = compose_sweep("digits", [f"cluster.address='{address}'"], ConfSearchPath()).config
+    with pytest.raises(UserError, match=rf"^{key}=ray://head:10001: .*HOST:6379"), connected(config):
+        pass
 
 
 def test_a_local_start_that_fails_once_is_tried_again_and_a_second_failure_is_one_message() -> None:
