@@ -300,7 +300,7 @@ class SharedSlots(ABC):
         queue = self._lanes_of(attempt.slot)
         if queue is not None and (attempt.trial, attempt.number) in queue.occupied:
             silent = min(silent, self._silent_s(queue))
-        elif queue is not None and queue.has_trained and not queue.occupied:
+        elif queue is not None and not queue.occupied:
             silent = min(silent, queue.idle_s)
         return silent, allowed
 

@@ -59,7 +59,7 @@ class LaneQueue(SlotQueue):
         Returns:
             False if no trial will come because the slot is closed.
         """
-        if is_idle and self.has_trained and not self._assignments:
+        if is_idle and not self._assignments:
             self._release_when(search_over)
         async with self._changed:
             await self._changed.wait_for(self._is_decided)

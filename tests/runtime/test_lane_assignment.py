@@ -143,17 +143,23 @@ async def test_trials_go_to_a_new_group_while_there_is_room_and_then_to_the_one_
     assert await groups.take(second) == ["5"]
 
 
-async def test_a_group_without_a_trial_ends_when_the_search_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_trained", [True, False])
+async def test_a_group_without_a_trial_ends_when_the_search_is_over(
+    monkeypatch: pytest.MonkeyPatch, has_trained: bool
+) -> None:
     monkeypatch.setattr(slot_queue, "IDLE_S", 0.0)
 
     groups = Groups()
     await groups.begin("0")
     (slot,) = groups.owners
     await groups.broker.search_over(True)
-    assert await groups.broker.wait_for_trial(slot)
-    await groups.take(slot)
-    await groups.broker.lane_ended(slot, Ended("0", 1))
-    assert not await groups.broker.wait_for_trial(slot, is_idle=True)
+    if has_trained:
+        assert await groups.broker.wait_for_trial(slot)
+        await groups.take(slot)
+        await groups.broker.lane_ended(slot, Ended("0", 1))
+    else:
+        await groups.broker.stop_for_good("0")
+    assert not await asyncio.wait_for(groups.broker.wait_for_trial(slot, is_idle=True), 5)
 
 
 async def test_the_death_of_a_group_fails_the_trials_in_its_lanes_once_and_moves_those_that_wait() -> None:
