@@ -105,17 +105,24 @@ class SharedSlots(ABC):
         self._idle.free_if_others_wait()
 
     def _emptiest(self, trial: str) -> str | None:
-        """Return the slot with the fewest trials; None if another worker group should be started. Trials that must
-        train alone go to the same slots if possible."""
+        """Return the slot with the fewest trials; None if another worker group should be started. Among slots with as
+        many lanes as trials, or with fewer trials, those that must train alone go to the same slots if possible."""
         queues, is_alone = self._open_groups(), trial in self._alone
-        emptiest = min(
-            queues,
-            key=lambda name: (queues[name].num_trials and queues[name].has_alone != is_alone, queues[name].num_trials),
-            default=None,
-        )
+
+        def order(name: str) -> tuple[bool, bool, int]:
+            number = queues[name].num_trials
+            return number >= self._number_of_lanes(name), number > 0 and queues[name].has_alone != is_alone, number
+
+        emptiest = min(queues, key=order, default=None)
         if emptiest is None or (queues[emptiest].num_trials and len(queues) < self._most_groups):
             return None
         return emptiest
+
+    def _number_of_lanes(self, slot: str) -> int:
+        """Return the number of trials that a slot's workers train at a time."""
+        lanes = self._specs[slot].lanes
+        assert lanes is not None
+        return min(lanes.number, self._lanes[0]) if lanes.is_found_while_training else lanes.number
 
     def _open_groups(self) -> dict[str, LaneQueue]:
         """Return the slots with lanes that accept trials, by name, oldest first."""

@@ -299,6 +299,22 @@ async def test_a_trial_that_must_train_alone_goes_to_a_group_without_trials() ->
     assert await groups.take(second) == ["2"]
 
 
+async def test_trials_that_trained_alone_share_their_own_workers_again_and_not_those_whose_lanes_are_taken() -> None:
+    groups = Groups(most=2)
+    await groups.begin("0", "1", "2", "3")
+    first, second = groups.owners
+    assert [await groups.take(slot) for slot in (first, second)] == [["0", "2"], ["1", "3"]]
+    await killed(groups, second, "1", "3")
+    await groups.begin("1", "3")
+    *_, again = groups.owners
+    for trial in ("1", "3"):
+        assert await groups.take(again) == [trial]
+        await report(groups, trial, 10)
+        if trial == "1":  # it has left its lane for the other one
+            await groups.begin("1")
+    assert await groups.take(again, 1) == ["1"]
+
+
 async def test_trials_that_die_as_they_are_leaving_their_lanes_have_not_failed() -> None:
     groups, slot = await training("0", "1")
     await groups.broker.stop("0")
