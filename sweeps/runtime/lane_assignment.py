@@ -76,7 +76,7 @@ class SharedSlots(ABC):
     async def set_groups(self, most: int) -> None:
         """Set the number of worker groups with lanes for which there is room at a time. Trials of a group that has not
         started, and has no room now, go to the other groups: new trials would keep those busy, so that the group would
-        never get their resources."""
+        never get their resources. If there is room for further groups, trials that wait for a lane go to these."""
         self._most_groups = most
         queues = self._open_groups()
         starting = [
@@ -84,9 +84,13 @@ class SharedSlots(ABC):
         ]
         for name, queue, spec in starting[::-1][: max(0, len(queues) - most)]:
             await queue.close()
-            for each in queue.withdraw_all():
+            for each in queue.withdraw_beyond():
                 await self.assign_lane(each, spec)
             self._begin_task(self._end_group(name, "there is no room for its workers any more"))
+        if len(queues) < most:
+            for name, queue in queues.items():
+                for each in queue.withdraw_beyond(self._number_of_lanes(name)):
+                    await self.assign_lane(each, self._specs[name])
 
     async def end_groups(self) -> None:
         """End all worker groups with lanes, because the sweep has ended."""
@@ -196,7 +200,7 @@ class SharedSlots(ABC):
         """
         owner, queue = self._owners.get(slot), self._lanes_of(slot)
         if queue is not None:
-            queue.withdraw_all()
+            queue.withdraw_beyond()
             await queue.close()
         for attempt in self._attempts_of(slot):
             continues = attempt.stop < StopRequest.SAVE  # trials that were asked to stop do not continue
@@ -251,7 +255,7 @@ class SharedSlots(ABC):
         queue, spec = self._lanes_of(slot), self._specs.get(slot)
         self._forget_group(slot)  # so that it is given no further trials
         if queue is not None and spec is not None and (queue.has_trained or queue.is_closed):
-            for each in queue.withdraw_all():
+            for each in queue.withdraw_beyond():
                 await self.assign_lane(each, spec)
         for attempt in self._attempts_of(slot):
             await self.end(Ended(attempt.trial, attempt.number, error, others=lost))

@@ -99,7 +99,8 @@ class LaneQueue(SlotQueue):
         self._assignments = [each for each in self._assignments if (each.trial, each.attempt) != (trial, attempt)]
         return was_waiting
 
-    def withdraw_all(self) -> list[Assignment]:
-        """Remove and return all waiting trials."""
-        waiting, self._assignments = self._assignments, []
-        return waiting
+    def withdraw_beyond(self, lanes: int = 0) -> list[Assignment]:
+        """Remove and return the waiting trials, except as many as this number of lanes has room for."""
+        room = max(0, lanes - len(self.occupied))
+        self._assignments, beyond = self._assignments[:room], self._assignments[room:]
+        return beyond

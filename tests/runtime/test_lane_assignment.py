@@ -573,6 +573,13 @@ async def test_trials_do_not_wait_for_a_group_that_lost_its_room_while_others_ha
     assert ends == []
 
 
+async def test_trials_that_wait_for_a_lane_go_to_a_new_group_once_there_is_room_for_one() -> None:
+    groups, first = await training("0", "1", "2", "3", "4")
+    await groups.broker.set_groups(3)
+    _, second, third = groups.owners
+    assert [await groups.take(slot) for slot in (first, second, third)] == [[], ["2", "4"], ["3"]]
+
+
 async def test_a_lane_that_ends_leaves_the_others_alone() -> None:
     groups, slot = await training("0", "1")
     leaving = asyncio.create_task(groups.broker.leave_lane("0", 1, 60.0))
