@@ -240,6 +240,10 @@ class SharedSlots(ABC):
         if self._lanes[1] is None and (reason is not None or number > self._lanes[0]):
             self._lanes = number, reason
 
+    async def forget_lanes(self) -> None:
+        """Let further groups find the number of trials at a time anew, since they train on another base model."""
+        self._lanes = 1, None
+
     async def worker_of_slot_failed(self, slot: str, error: WorkerError) -> None:
         """Record a worker's error as an error of all trials of its slot."""
         for attempt in self._attempts_of(slot):

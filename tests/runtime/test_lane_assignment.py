@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,8 +44,9 @@ SPEC = WorkerGroupSpec(
     spare_processes="never",
     cluster_grows=False,
     storage_path="",
-    lanes=Lanes(2, False, "", None, 1.0),
+    lanes=Lanes(2, False, "", None, 1.0, base=("a model",)),
 )
+ON_ANOTHER_BASE = replace(SPEC, lanes=Lanes(2, False, "", None, 1.0, base=("another model",)))
 
 
 class Method:
@@ -79,18 +81,18 @@ class Groups:
         self._most = most
 
     def _start(self, slot: str, spec: WorkerGroupSpec) -> Owner:
-        assert spec == SPEC
+        assert spec in (SPEC, ON_ANOTHER_BASE)
         self.owners[slot] = Owner()
         return self.owners[slot]
 
-    async def begin(self, *trials: str, is_answered: bool = False) -> None:
+    async def begin(self, *trials: str, is_answered: bool = False, spec: WorkerGroupSpec = SPEC) -> None:
         """Give trials to lanes."""
         await self.broker.set_groups(self._most)
         if not is_answered:
             await self.broker.stop_waiting_for_answers()
         for trial in trials:
             begun = await self.broker.begin(trial)
-            await self.broker.assign_lane(assignment(trial, begun.attempt), SPEC)
+            await self.broker.assign_lane(assignment(trial, begun.attempt), spec)
 
     async def take(self, slot: str, most: int = 2) -> list[str]:
         """Trials that a slot's main worker takes into lanes."""
@@ -160,6 +162,16 @@ async def test_a_group_without_a_trial_ends_when_the_search_is_over(
     else:
         await groups.broker.stop_for_good("0")
     assert not await asyncio.wait_for(groups.broker.wait_for_trial(slot, is_idle=True), 5)
+
+
+async def test_trials_on_another_base_do_not_get_into_the_lanes_of_a_group() -> None:
+    groups, slot = await training("s1-0000")
+    await groups.broker.lane_ended(slot, Ended("s1-0000", 1))
+    waits = asyncio.create_task(groups.broker.wait_for_trial(slot, is_idle=True))
+    await groups.begin("0000", spec=ON_ANOTHER_BASE)
+    _, other = groups.owners
+    assert await groups.take(other) == ["0000"]
+    assert not await asyncio.wait_for(waits, 5)
 
 
 async def test_the_death_of_a_group_fails_the_trials_in_its_lanes_once_and_moves_those_that_wait() -> None:
