@@ -103,6 +103,13 @@ def test_the_limit_on_trials_follows_the_nodes(cluster: Cluster) -> None:
         assert cluster.places.max_concurrent == 1, "the trials that run are not ended"
 
 
+def test_nodes_that_joined_while_the_driver_started_or_between_two_searches_count(cluster: Cluster) -> None:
+    cluster.nodes = [*cluster.nodes, node("c", 4)]
+    with cluster.capacity:
+        assert (cluster.places.max_concurrent, cluster.state.concurrent) == (4, 4)
+    assert cluster.said == ["capacity: 4 trials at once now"]
+
+
 def test_a_pool_whose_nodes_are_gone_is_named_until_one_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     fast, cheap = (node(name) | {label("kind", name): math.inf} for name in ("fast", "cheap"))
     pools = "{fast: {labels: {kind: fast}, per_cpu_hour: 40}, cheap: {labels: {kind: cheap}, per_cpu_hour: 10}}"
