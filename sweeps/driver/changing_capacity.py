@@ -30,7 +30,7 @@ def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found:
 
     Args:
         plan: The sweep.
-        before: Fit at the start of the session, which decides whether trials use GPUs.
+        before: Fit at the start of the session, which decides whether trials use GPUs, and how many CPUs beside one.
         excluded: Ids of nodes to leave out.
         lanes_found: Trials that one worker group trains at a time; see ``fit``.
 
@@ -40,7 +40,7 @@ def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found:
     scalings = [replace(each, use_gpu=before.use_gpu) if not each.pools else each for each in plan.scalings]
     nodes = without_nodes(alive_nodes(), excluded)
     nodes += nodes_to_come(plan.config.cluster, nodes)
-    now = fit(plan.config, scalings, nodes, all_pools=False, lanes_found=lanes_found)
+    now = fit(plan.config, scalings, nodes, all_pools=False, lanes_found=lanes_found, before=before)
     return now.leaving_out(excluded)
 
 
