@@ -64,11 +64,7 @@ class Capacity:
         """Start to follow the nodes, which may have changed since the session's start or the previous search."""
         if self._plan.config.cluster.check_nodes:
             self._broker.check_nodes()
-        before = self._state.concurrent
-        with contextlib.suppress(DoesNotFit):  # until nodes are back, which ``_changed`` announces
-            self.refit()
-        if self._state.concurrent != before:
-            self._state.announce(f"{self._plan.name}: {self._at_once} now")
+        self._refit_and_tell(self._plan.name, only_changes=True)
         self._thread.start()
         return self
 
@@ -163,18 +159,21 @@ class Capacity:
         numbers = ((len(joined), "joined"), (len(left), "left"))
         self._refit_and_tell(" and ".join(f"{counted(number, 'node')} {verb}" for number, verb in numbers if number))
 
-    def _refit_and_tell(self, what: str) -> bool:
+    def _refit_and_tell(self, what: str, *, only_changes: bool = False) -> bool:
         """Recompute the limit after a change of the cluster and announce it; return whether any trial can be placed.
 
         Args:
             what: The change, in words.
+            only_changes: Whether to announce the limit only if it has changed.
         """
+        before = self._state.concurrent
         try:
             self.refit()
         except DoesNotFit as error:
             self._state.announce(f"{what}: no trial can be placed now ({error})")
             return False
-        self._state.announce(f"{what}: {self._at_once}")
+        if not only_changes or self._state.concurrent != before:
+            self._state.announce(f"{what}: {self._at_once}")
         return True
 
     def _check(self, nodes: Sequence[str]) -> None:

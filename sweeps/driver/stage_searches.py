@@ -48,12 +48,12 @@ def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: 
     with state.lock:
         results = results_of(state, plan.space, stage)
         state.stage = None
-    _forget_lanes(plan, session, stage)
     if not shutdown.interrupts_trials() and results.points:
         save_earlier(plan.folder, [results], stage.results_file)
     record_stages(plan, session)
     if shutdown.interrupts_trials():
         return shutdown.failing or shutdown.budget_spent or f"the sweep was {shutdown.status}"
+    _forget_lanes(plan, session, stage)
     if not results.points:
         return f"stage {stage.number} has no trial with a value, so the search cannot continue ({ended_because})"
     with state.lock:

@@ -107,7 +107,7 @@ def test_nodes_that_joined_while_the_driver_started_or_between_two_searches_coun
     cluster.nodes = [*cluster.nodes, node("c", 4)]
     with cluster.capacity:
         assert (cluster.places.max_concurrent, cluster.state.concurrent) == (4, 4)
-    assert cluster.said == ["capacity: 4 trials at once now"]
+    assert cluster.said == ["capacity: 4 trials at once"]
 
 
 def gpus(name: str, cpus: float, number: float) -> dict[str, float]:
