@@ -3,7 +3,7 @@ points are sampled with Optuna."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sweeps.config.space import ConstantDistribution, Distribution, OrdinalDistribution
@@ -168,8 +168,16 @@ class Space:
 
     def context(self, path: str, lookup: Lookup) -> dict[str, Any] | None:
         """Return values of other searched parameters under which a parameter is active; None if it never is."""
+        return self._context([path], lookup)
+
+    def with_context(self, point: Point, lookup: Lookup) -> Point:
+        """Return a point that need not have all values, with values that it lacks under which its parameters are
+        active."""
+        return {**(self._context([path for path in point if path in self], lookup) or {}), **point}
+
+    def _context(self, paths: Sequence[str], lookup: Lookup) -> dict[str, Any] | None:
         wanted: dict[str, list[Any]] = {}  # all conditions, also those of the parameters that they name, must hold
-        above = [path]
+        above = list(paths)
         for each in above:
             for other, values in self.distributions[each].when.items():
                 if other in self.distributions and other not in above:
