@@ -15,7 +15,7 @@ from sweeps.constants import NUMBER, REASON
 from sweeps.errors import ConfigError
 from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.deduplication import RANDOM_DRAWS, KnownPoints
-from sweeps.space.space import Lookup, Point, Space
+from sweeps.space.space import Lookup, Point, Space, with_context
 
 MAX_REJECTED = 10
 """Maximum successive points of the sampler that are rejected before a point is drawn at random."""
@@ -66,7 +66,7 @@ class PointSource:
         done = max((trial.user_attrs[POINT] for trial in trials if POINT in trial.user_attrs), default=0)
         done = max(done, self._study.user_attrs.get(POINTS, 0))
         for index, point in enumerate(points[done:], start=done + 1):
-            values = self._space.encode(self._space.with_context(point, self._options.lookup))
+            values = self._space.encode(with_context(self._space, point, self._options.lookup))
             self._study.enqueue_trial(values, user_attrs={POINT: index})  # one write: all or nothing
 
     def add_started(self, number: int, point: Point) -> None:
