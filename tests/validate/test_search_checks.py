@@ -458,6 +458,16 @@ def test_a_range_of_whole_numbers_some_of_which_cannot_be_trained_is_noted(
     assert found == [] if note is None else note in found[0]
 
 
+def test_a_range_that_is_only_a_text_in_a_yaml_file_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "texts.yaml").write_text(
+        "defaults: [command, _self_]\nspace: {task.arguments.lr: null}\n"
+        "task: {arguments: {lr: 'choice(0.1, 0.2)', files: 'glob(*)', sum: 'f(1, 2)'}}\n"
+    )
+    notes = planned("conf=texts", folders=(tmp_path,)).notes
+    (note,) = [each for each in notes if "is a text" in each]
+    assert note.startswith("task.arguments.lr='choice(0.1, 0.2)': is a text, and not searched; to search it, write '")
+
+
 HEADS = ("model=vision_transformer", "space=none", "search.constraints=['model.width % model.heads == 0']")
 
 
