@@ -138,7 +138,7 @@ def _with_nearest(error: click.ClickException) -> str:
         if (instead := OPTIONS.get(error.option_name)) is not None:
             return f"{error.option_name} is an option of Hydra's own program; {instead}"
         known = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
-        hint = did_you_mean(error.option_name, known, listed=0)
+        hint = "" if error.option_name == "--conf" else did_you_mean(error.option_name, known, listed=0)
         if not hint and "key=value" in error.ctx.command.get_usage(error.ctx):
             hint = f"; for a key of the config write {error.option_name.lstrip('-')}=VALUE"
         return f"there is no option {error.option_name}{hint}"
