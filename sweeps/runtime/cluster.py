@@ -61,7 +61,7 @@ def connected(
         forks: Fork server for the worker processes of a cluster that is started here.
 
     Raises:
-        UserError: ``cluster.address`` does not answer.
+        UserError: ``cluster.address`` does not answer, or this process has a session of Ray already.
     """
     with _quiet_libraries(), _connection(config, code, forks) as connection:
         yield connection
@@ -73,6 +73,11 @@ def _connection(config: SweepConfig, code: Path | None, forks: ForkServer | None
 
     from sweeps.compat.ray_core import keeping_handler_of_sigterm, listening_on_loopback
 
+    if ray.is_initialized():  # a second start fails, and what is done about that would end the user's session
+        raise UserError(
+            "Ray is already in use in this process, and a sweep starts or joins a cluster of its own: call "
+            "ray.shutdown() first, which ends that session's actors and objects, or run the sweep in another process"
+        )
     cluster, others = config.cluster, cluster_processes()
     key = "RAY_ADDRESS" if cluster.address == "auto" else "cluster.address"
     if (address := os.environ.get(key, cluster.address)).startswith("ray://"):

@@ -336,6 +336,9 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) 
         larger = "raise cluster.num_cpus or join a larger cluster"
         if total.get("GPU") == 0:
             fix, larger = "set scaling.use_gpu=false", "join a cluster that has GPUs"
+        for name in scaling.resources_per_worker:
+            if not total.get(name) and (of_ray := name.upper().removesuffix("S")) in {"CPU", "GPU"} - {name}:
+                raise DoesNotFit(f"scaling.resources_per_worker.{name}: no node has this resource; Ray's is {of_ray}")
         raise DoesNotFit(
             f"{key}={scaling.min_workers}: the cluster can place {placed} workers of {needs} (it has {has}); {fix}",
             f"{larger} with cluster.address",

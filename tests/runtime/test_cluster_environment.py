@@ -76,6 +76,36 @@ def test_a_process_starts_ray_again_after_the_token_in_its_home_has_changed(
     assert done.stdout.split() == ["1", "1"]
 
 
+WITHIN_A_SESSION = """
+import ray
+from sweeps.compose.hydra_composition import compose_sweep
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.errors import UserError
+from sweeps.runtime.cluster import connected
+
+ray.init("local", num_cpus=1, include_dashboard=False)
+kept = ray.put("kept")
+for address in ("local", "auto"):
+    config = compose_sweep("digits", ["cluster.num_cpus=1", f"cluster.address={address}"], ConfSearchPath()).config
+    try:
+        with connected(config):
+            print("connected")
+    except UserError as error:
+        print(error)
+print(ray.get(kept))
+"""
+
+
+@pytest.mark.slow
+def test_a_sweep_leaves_a_session_of_ray_that_is_alive_in_its_process() -> None:
+    done = run_python("-c", WITHIN_A_SESSION, within_s=200)
+    local, auto, kept = done.stdout.splitlines()
+    assert local == auto
+    assert "Ray is already in use in this process" in local
+    assert "call ray.shutdown() first" in local
+    assert kept == "kept"
+
+
 class WantsAToken(Handler):
     """As Ray's dashboard answers by default."""
 
