@@ -16,7 +16,7 @@ from sweeps.config import SWEEP_CONFIG
 from sweeps.config.schedulers import AutomaticScheduler, FreezeThawScheduler, HyperbandScheduler
 from sweeps.config.search import Search, Stop
 from sweeps.config.space import Distribution, OrdinalDistribution
-from sweeps.errors import ConfigError
+from sweeps.errors import ConfigError, raise_mistakes
 from sweeps.folders.driver_lock import driver_was_killed
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
 from sweeps.space.distributions import boundary_values, contains
@@ -26,6 +26,7 @@ from sweeps.texts.wording import counted
 from sweeps.tracking.control_channel import send_request
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.config_checks import lookup_in
+from sweeps.validate.search_checks import search_mistakes
 
 STOP = TypeAdapter(Stop)
 CHANGEABLE_WHILE_RUNNING = {
@@ -123,11 +124,24 @@ def extended(before: Composition, changes: Changes, record: SweepRecord) -> Comp
     _check_more_trials(before.config.search, composition.config.search, record.sweep)
     for path, distribution in composition.config.space.items():
         _check_wider(path, before.config.space[path], distribution, before.searched_groups)
+    if composition.config.space != before.config.space:
+        _check_search(before, composition)
     if is_longer(before, composition):
         _check_longer(before, composition, record)
     else:
         _check_same_rungs(before, composition, changes)
     return composition
+
+
+def _check_search(before: Composition, after: Composition) -> None:
+    """Check that the wider space brings no mistake for which a new sweep is refused; what a sweep of an earlier release
+    began with may stay."""
+
+    def mistakes(composition: Composition) -> list[str]:
+        return list(search_mistakes(composition, Space(composition.config.space), lookup_in(composition)))
+
+    known = mistakes(before)
+    raise_mistakes(line for line in mistakes(after) if line not in known)
 
 
 def _check_same_rungs(before: Composition, after: Composition, changes: Changes) -> None:

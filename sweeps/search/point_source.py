@@ -131,7 +131,8 @@ class PointSource:
         values = enqueued_values(self._study.get_trials(deepcopy=False)[trial.number]) or {}
         resampled = trial.user_attrs.get(RESAMPLED, 0)
         if not self._space.encode(point).keys() <= values.keys() and resampled < MAX_RESAMPLED:
-            self._study.enqueue_trial(dict(values), user_attrs={RESAMPLED: resampled + 1})
+            position = {POINT: trial.user_attrs[POINT]} if POINT in trial.user_attrs else {}
+            self._study.enqueue_trial(dict(values), user_attrs={**position, RESAMPLED: resampled + 1})
 
     def _draw(self) -> tuple[optuna.Trial, dict[str, Any]] | str:
         """Return the next point of the grid, or a random point if the sampler suggested none that is worth training."""

@@ -96,8 +96,8 @@ def simulate(
     """
     plan, curves, search = inputs.plan, inputs.table, inputs.plan.config.search
     counted = {getattr(search.scheduler, "resource", "evaluations")} & curves.metric_names()
-    predicted = dict.fromkeys([*search.metrics, *search.limits, *counted])
-    forest = ForestCurve(curves, plan.space, list(predicted)) if between == "forest" else None
+    predicted = list(dict.fromkeys([*search.metrics, *search.limits]))
+    forest = ForestCurve(curves, plan.space, predicted, counted) if between == "forest" else None
     source = forest or NearestCurve(curves, plan.space)
     wanted = plan.config.scaling.trials_per_group
     lanes = 1 if rates is None else rates.number(wanted)

@@ -4,7 +4,7 @@ configuration."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,18 +58,22 @@ class ForestCurve:
     """Source that returns the recorded curve if there is one, otherwise a prediction of extremely randomised trees.
 
     The trees predict each metric, and the logarithm of the seconds between two reports, from the point and the step. A
-    recorded curve that was stopped early continues with the prediction, shifted so that both meet.
+    recorded curve that was stopped early continues with the prediction, shifted so that both meet. Counts, such as
+    epochs, are those of the nearest configuration that was trained to the end: a scheduler compares trials where they
+    reach a number exactly.
     """
 
-    def __init__(self, table: CurveTable, space: Space, metrics: Sequence[str]):
+    def __init__(self, table: CurveTable, space: Space, metrics: Sequence[str], counts: Collection[str] = ()):
         """
         Args:
             metrics: Metrics to predict; ``error`` is that of the first.
+            counts: Reported numbers that grow with the step.
 
         Raises:
             UserError: There is nothing to fit the forest to.
         """
         self._table, self._cube = table, UnitCube(space)
+        self._nearest, self._counts = NearestCurve(table, space), counts
         longest = max(table.trials, key=lambda trial: trial.reports[-1].step)
         self._steps = [report.step for report in longest.reports]
         self._names = list(metrics)
@@ -129,10 +133,15 @@ class ForestCurve:
         vector = self._cube.vector(point)
         features = np.array([[*vector, math.log1p(step)] for step in self._steps])
         targets = self._targets(self._forest, features)
-        elapsed = np.cumsum(np.exp(targets[:, -1]))
+        elapsed, nearest = np.cumsum(np.exp(targets[:, -1])), self._nearest.curve(point)
+        known = [0, *(report.step for report in nearest)]
+        columns = dict(zip(self._names, targets[:, :-1].T, strict=True)) | {
+            name: np.interp(self._steps, known, [0.0, *(report.metrics[name] for report in nearest)])
+            for name in self._counts
+        }
         return [
-            Report(step, float(seconds), dict(zip(self._names, map(float, values), strict=True)))
-            for step, seconds, values in zip(self._steps, elapsed, targets[:, :-1], strict=True)
+            Report(step, float(seconds), {name: float(values[index]) for name, values in columns.items()})
+            for index, (step, seconds) in enumerate(zip(self._steps, elapsed, strict=True))
         ]
 
     def _error(self, rows: Sequence[tuple[Array, Array]]) -> SurrogateError | None:

@@ -105,6 +105,22 @@ def test_a_trial_whose_learning_rate_has_decayed_cannot_become_longer_though_it_
         )
 
 
+GP = ("search/sampler=gp", "space=none", "model.channels=range(8, 64)")
+BRUTE_FORCE = ("search/sampler=brute_force", "space=none", "seed=range(0, 200001)", "model.channels=range(8, 64)")
+
+
+def test_a_wider_space_that_no_new_sweep_could_search_is_refused(uri: str) -> None:
+    record_small_sweep(uri)
+    record, high = load_sweep(uri, "digits-1"), "space.model.channels.high"
+    for overrides, mistake in ((GP, "search.sampler.kind=gp lists its 2"), (BRUTE_FORCE, ".* makes 2,")):
+        with pytest.raises(UserError, match=f"^space.model.channels: {mistake}[0-9,]* values[^\n]*$"):
+            extend.extended(composed(*overrides), {high: 2 * 10**9 + 10}, record)
+        # The seeds of BRUTE_FORCE are too many for a new sweep, and an earlier release began it with them.
+        assert extend.extended(composed(*overrides), {high: 128}, record).config.space["model.channels"] == replace(
+            composed(*overrides).config.space["model.channels"], high=128
+        )
+
+
 @pytest.mark.slow
 def test_an_extended_sweep_goes_on_to_the_exact_trial_and_touches_no_earlier_one(short: Done) -> None:
     before = histories(short)

@@ -14,12 +14,12 @@ from recording import open_recorder
 from rich.console import Console
 from running import run, verb
 
-from sweeps.config.space import CategoricalDistribution
+from sweeps.config.space import CategoricalDistribution, FloatDistribution
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.simulate.inputs import read_inputs
 from sweeps.simulate.lane_rates import LaneRates
-from sweeps.simulate.recorded_table import CurveTable, read_table
+from sweeps.simulate.recorded_table import CurveTable, RecordedTrial, Report, point_key, read_table
 from sweeps.simulate.run import SimulationResult, simulate
 from sweeps.simulate.simulation import SimulatedTrial, Simulation
 from sweeps.simulate.simulation_summary import print_simulation
@@ -171,6 +171,17 @@ def test_a_forest_predicts_points_between_and_says_how_well(curves: CurveTable) 
     assert error(forest) < min(error(nearest), 0.6 * forest.error.spread)
     assert 0.5 * forest.error.rmse < error(forest) < 2 * forest.error.rmse
     assert forest.error.rank_correlation > 0.8
+
+
+def test_epochs_of_a_predicted_curve_are_those_of_its_steps_also_of_a_long_one_and_of_one_that_was_stopped() -> None:
+    space, steps = Space({"x": FloatDistribution(type="float", low=0.0, high=1.0)}), range(1, 101)
+    reports = [Report(step, 2.0 * step, {"loss": 1 / step, "epochs": step / 4}) for step in steps]
+    trials = [RecordedTrial({"x": each / 9}, reports if each % 2 else reports[:50]) for each in range(10)]
+    table = CurveTable("table", trials, by_point={point_key(trial.point): trial for trial in trials})
+    forest = ForestCurve(table, space, ["loss"], ["epochs"])
+    for x in (0.0, 0.3, 2 / 9, 0.7):
+        epochs = [report.metrics["epochs"] for report in forest.curve({"x": x})]
+        assert epochs == pytest.approx([step / 4 for step in steps])
 
 
 def test_a_point_of_the_table_is_not_asked_of_the_forest(table: Path, curves: CurveTable) -> None:
