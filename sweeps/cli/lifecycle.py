@@ -15,7 +15,7 @@ from sweeps.cli.app import PATH, as_json, stdout, trial, verb
 from sweeps.cli.exit_status import NO_SUCCESS
 from sweeps.cli.output import print_dry_run, print_json, say, show_outcome, typed, watched
 from sweeps.cli.source import service_of, sweep_operations
-from sweeps.cli.wanted_model import WantedModel, register_left, registering
+from sweeps.cli.wanted_model import CHAMPION, WantedModel, register_left, registering
 from sweeps.operations.local import Local
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def best(
     writes its model into a folder, for transformers, PEFT and vLLM. --register makes it a new version of a model in
     MLflow's registry; `retrain` trains it with its full budget first.
     """
+    if wanted.name is None and (wanted.alias != CHAMPION or (wanted.merged and wanted.folder is None)):
+        raise click.UsageError("--alias and --merge have no effect here: add --register NAME or --save-model DIR")
     service, record = _service(operations, wanted), operations.record(sweep)
     model: RegisteredModel | None = None
     if any(each is not None for each in (trial, export, wanted.name, wanted.folder)):
@@ -119,6 +121,8 @@ def retrain(
     key=value changes any value of its config, such as train.max_steps=2000 or data.path=all.jsonl. The model becomes a
     new version in MLflow's model registry, with the alias champion; --save-model also writes it into a folder.
     """
+    if no_register and wanted.name is not None:
+        raise click.UsageError("--register and --no-register exclude each other: remove one")
     service = _service(operations, wanted, config_dir=config_dirs)
     if service is not None:
         body = {
@@ -153,6 +157,8 @@ def retrain(
     again = watched(run_plan, replace(plan, tags={**plan.tags, **wanted.as_tag()}))
     if again.status == "finished" and again.best is not None:
         wanted.save(again, again.best)
+    elif wanted.folder is not None:
+        say(f"its model is not saved; when it has finished, `best {again.sweep} --save-model {wanted.folder}` saves it")
     model = register_left(again)
     document = again.as_json() | {"model": None if model is None else model.as_json()}
     show_outcome(again, as_json=as_json, document=document)

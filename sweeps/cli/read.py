@@ -55,6 +55,8 @@ def show(
     """
     if watch and as_json:
         raise click.UsageError("--watch does not print JSON: remove --json, or use it when the sweep has ended")
+    if curves is not None and curves.suffix == ".csv":
+        raise click.UsageError(f"--curves={curves}: is written as Parquet; name it {curves.stem}.parquet")
     if curves is not None:
         _write_curves(sweep, curves, operations)
     if trial is not None:

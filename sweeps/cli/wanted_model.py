@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
     from sweeps.tracking.record import SweepRecord, TrialRecord
 
+CHAMPION = "champion"
+"""Alias of a new version, unless another is given."""
+
 
 @dataclass(frozen=True)
 class WantedModel:
@@ -110,7 +113,7 @@ def registering(function: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--merge", "--merged", "merged", is_flag=True, help="Merge LoRA adapters into their base model."),
         click.option(
-            "--alias", metavar="A", default="champion", show_default=True, help="Alias of the new version; '' for none."
+            "--alias", metavar="A", default=CHAMPION, show_default=True, help="Alias of the new version; '' for none."
         ),
         click.option("--register", metavar="NAME", help="Name of the model in MLflow's registry."),
     ):

@@ -31,7 +31,7 @@ SHOULD_BE = "Input should be "
 """Beginning of pydantic's messages."""
 CONTAINER_FORMS = ("list_type", "dict_type", "dataclass_type", "model_attributes_type")
 """Error types of pydantic for values that should be a list or a section."""
-OF_OBJECTIVES = {
+OTHER_NAMES = {
     **dict.fromkeys(
         ("objective", "objectives", "metrics"),
         "search.metric? For several, write 'search.metric=[A,B]' 'search.mode=[min,max]'",
@@ -282,8 +282,8 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
         )
     if (hint := _in_other_notation(path)) is not None:
         return hint
-    if list(path) == ["search", name] and name in OF_OBJECTIVES:
-        return f"; did you mean {OF_OBJECTIVES[name]}"
+    if list(path) == ["search", name] and name in OTHER_NAMES:
+        return f"; did you mean {OTHER_NAMES[name]}"
     other = hint_for_key(name) if path[0] == "space" else None
     close = [other] if other is not None and other in known else closest_names(name, known)
     if not close and not owner:  # only `lr` of `train.lr` was typed

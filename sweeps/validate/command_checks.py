@@ -44,6 +44,8 @@ from sweeps_train.command.placeholders import (
 from sweeps_train.config import CommandTask
 from sweeps_train.config.command import LinePattern
 
+SHELL_SIGNS = ("&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1")
+"""Words that only a shell understands."""
 MAY_HAVE_CHECKPOINT = ("task.options", "task.environment", "task.files")
 """Keys in which ``{checkpoint}`` may occur: it is null at a first start."""
 OF_PROCESSES = ("task.command", "task.options", "task.environment", "task.working_folder")
@@ -327,6 +329,12 @@ def command_notes(composition: Composition) -> Iterator[str]:
         yield (
             f"cluster.slurm.stop_before_limit_s={slurm.stop_before_limit_s}: the job may end while the program still "
             f"has task.grace_s={task.grace_s:g} s to end; set it to {needed_s} or more"
+        )
+    typed = words(task) if isinstance(task.command, str) else ()
+    if signs := [each for each in typed if each in SHELL_SIGNS or each.startswith("$")]:
+        yield (
+            f"task.command: the program gets {', '.join(signs)} as words, since no shell reads them; for a shell write "
+            "bash -c '...'"
         )
     used = {name for _, text in templates(task) for name in Template(text).names}
     for name, file in task.files.items():

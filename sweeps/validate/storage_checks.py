@@ -51,6 +51,8 @@ def storage_notes(config: SweepConfig) -> Iterator[str]:
             f"tracking.checkpoints=reference: MLflow will refer to folders in output_dir={config.output_dir}; only "
             "machines that can read that folder can load the checkpoints, as long as they stay there"
         )
+    if "$" in config.output_dir:
+        yield f"output_dir={config.output_dir}: $ is part of the name; for a variable write ${{oc.env:NAME}}"
     if config.cluster.address == "local":
         return
     missing = [name for name in config.cluster.env if not name.endswith("*") and name not in os.environ]

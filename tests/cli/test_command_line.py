@@ -57,6 +57,10 @@ Typed = Callable[..., tuple[int, str, str]]
         (["schedule", "next", "nigtly"], ["nigtly", "did you mean nightly"]),
         (["schedule", "list", "service=team"], ["service=team", "no such option"]),
         (["show", "nothing"], ["nothing"]),
+        (["show", "nothing", "--curves=curves.csv"], ["--curves=curves.csv: is written as Parquet", "curves.parquet"]),
+        (["best", "nothing", "--alias=prod"], ["--alias", "add --register NAME"]),
+        (["best", "nothing", "--merge"], ["--merge", "add --register NAME or --save-model DIR"]),
+        (["retrain", "nothing", "--register=m", "--no-register"], ["--register", "--no-register", "remove one"]),
     ],
 )
 def test_a_mistake_exits_2_with_one_message_and_no_traceback(

@@ -188,13 +188,14 @@ def predicted(folder: Path, uri: str, given: Any) -> Any:
 
 @pytest.mark.slow
 def test_a_retraining_that_was_interrupted_is_registered_when_it_is_resumed(digits: Done) -> None:
-    longer = ("train.max_steps=2000", "train.eval_every=50", "--name=resumed", "--register=resumed_reader", "--json")
+    longer = ("train.max_steps=2000", "train.eval_every=50", "--name=resumed")
+    model = ("--register=resumed_reader", "--save-model=saved")
 
     def trains() -> bool:
         sweep = find_sweep(digits.store, "resumed")
         return sweep is not None and any(trial.steps for trial in sweep.trials)
 
-    with start(digits.folder, "retrain", "first", *longer) as process:
+    with start(digits.folder, "retrain", "first", *longer, *model, "--json") as process:
         try:
             wait_until(trains, 400, every_s=0.3)
             process.send_signal(signal.SIGINT)
@@ -203,6 +204,7 @@ def test_a_retraining_that_was_interrupted_is_registered_when_it_is_resumed(digi
             process.kill()
     document = json.loads(out)
     assert (document["status"], document["model"]) == ("interrupted", None), err
+    assert "its model is not saved; when it has finished, `best resumed --save-model saved` saves it" in err
     _, err = call(digits.folder, "resume", "resumed", "--json")
     assert "registered: version 1 of resumed_reader, as models:/resumed_reader@champion" in err
     version = digits.client.get_model_version_by_alias("resumed_reader", "champion")

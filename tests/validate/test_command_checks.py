@@ -155,6 +155,14 @@ def test_a_fixed_argument_that_the_program_does_not_get_is_noted() -> None:
         assert not plan({"arguments": {"lr": 0.1, "net": {"width": 8, "depth": 2}}, "command": command})
 
 
+def test_signs_of_a_shell_that_reach_the_program_as_words_are_noted() -> None:
+    (note,) = plan({"command": "true {lr} 'a && b' && true > log $HOME/x"})
+    assert note.startswith(
+        "task.command: the program gets &&, >, $HOME/x as words, since no shell reads them; for a shell"
+    )
+    assert plan({"command": "bash -c 'true {lr} && true > log'"}) == plan({"command": ["true", "{lr}", "&&"]}) == []
+
+
 @pytest.mark.parametrize(("grace_s", "is_noted"), [(160, False), (161, True)])
 def test_a_program_that_may_end_after_the_time_limit_of_its_slurm_job_is_noted(grace_s: float, is_noted: bool) -> None:
     notes = plan({"grace_s": grace_s}, cluster={"slurm": {"stop_before_limit_s": 180}})

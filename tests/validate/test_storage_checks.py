@@ -26,6 +26,11 @@ def test_the_credentials_that_nodes_need_are_noted() -> None:
     assert not [*storage_notes(composed("digits", *given, "cluster.env=['AWS_*']").config)]
 
 
+def test_a_variable_of_the_shell_in_the_name_of_the_folder_is_noted() -> None:
+    (note,) = storage_notes(composed("digits", "output_dir='$HOME/out'").config)
+    assert note.startswith("output_dir=$HOME/out: $ is part of the name; for a variable write ${oc.env:NAME}")
+
+
 def test_a_service_needs_a_folder() -> None:
     with pytest.raises(ValueError, match="output_dir=s3://bucket/sweeps: a service needs a folder on its own machine"):
         Service(output_dir="s3://bucket/sweeps")
