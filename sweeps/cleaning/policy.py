@@ -12,8 +12,10 @@ from pydantic import ByteSize
 from sweeps.errors import ConfigError
 
 AGES = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
-SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 SIZES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+LEAST_WITHOUT_UNIT = 10**6
+"""Bytes; a smaller number without a unit, other than 0, was meant as another unit."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,13 @@ def parse_age(text: str, option: str = "--older-than") -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of ``50GiB``, ``500MB`` or ``1000000B``.
+    """Return the bytes of ``50GiB``, ``500MB`` or ``1000000``; a small number without a unit is taken for a mistake.
 
     Raises:
         ConfigError: The text has another form.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", str(text).strip())
-    if found is None or found[2].upper() not in SIZES:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(text).strip())
+    if found is None or found[2].upper() not in SIZES or (not found[2] and 0 < float(found[1]) < LEAST_WITHOUT_UNIT):
         raise ConfigError(f"--max-size={text}: must be a number followed by B, MB, GB, MiB, GiB or TiB, such as 50GiB")
     return int(float(found[1]) * SIZES[found[2].upper()])
 

@@ -13,7 +13,7 @@ from sweeps.cli.app import PATH, app, as_json, of_service, server, stdout, verb
 from sweeps.cli.output import print_json, run_and_exit, say
 from sweeps.cli.remote import submitted
 from sweeps.cli.source import service_at
-from sweeps.errors import ConfigError
+from sweeps.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from sweeps.operations.operations import Schedules
@@ -182,7 +182,6 @@ def export(name: str, tokens: tuple[str, ...], kind: str, output: Path | None, c
     Kinds kubernetes and kuberay need the section cluster.kuberay in the sweep's config.
     """
     from sweeps.launch.timers import not_exported
-    from sweeps.scaffold.new_files import write_new_files
     from sweeps.service.schedules.local_schedules import LocalSchedules
 
     definition = LocalSchedules(tokens, config_dirs, say).find(name)
@@ -190,8 +189,13 @@ def export(name: str, tokens: tuple[str, ...], kind: str, output: Path | None, c
     if output is None:
         stdout.out("".join(f"# {file}\n{text}" if len(files) > 1 else text for file, text in files.items()), end="")
     else:
-        for path in write_new_files(output, files):
-            say(str(path))
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            for file, text in files.items():
+                (output / file).write_text(text, encoding="utf-8")
+                say(str(output / file))
+        except OSError as error:
+            raise UserError(f"{error.filename or output}: cannot be written ({error.strerror})") from None
     for note in not_exported(definition.schedule, kind):
         say(f"not exported: {note}")
 
