@@ -34,7 +34,7 @@ from sweeps.tracking.artifact_uploader import ANSWER_WITHIN_S
 from sweeps.tracking.client import check_port
 from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
 from sweeps.tracking.reader import list_sweeps, load_sweep
-from sweeps.tracking.record import MlflowIds
+from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.retry import Retrier
 
 
@@ -369,6 +369,23 @@ def test_a_winner_that_mlflow_refused_while_the_sweeps_run_was_deleted_is_record
     best = load_sweep(uri, "digits-1").best
     assert best is not None
     assert (best.trial, best.value) == ("1", 0.4)
+
+
+def test_a_summary_is_written_though_the_server_fails_once_while_the_record_is_read(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([TrackingUnreachable("it is restarted")])
+
+    def failing_once(*asked: Any) -> SweepRecord:
+        for error in answers:
+            raise error
+        return load_sweep(*asked)
+
+    monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("sweeps.tracking.recorder.load_sweep", failing_once)
+    with one_trial(uri) as recorder:
+        pass
+    assert "mlflow.loggedArtifacts" in MlflowClient(uri).get_run(recorder.ids.run_id).data.tags
 
 
 def test_a_summary_for_which_the_time_is_over_says_so(
