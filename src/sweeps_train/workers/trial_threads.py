@@ -8,6 +8,7 @@ import functools
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 _TRIAL: ContextVar[object | None] = ContextVar("trial", default=None)
@@ -38,12 +39,12 @@ def trial_of_caller() -> object | None:
 @functools.cache
 def _record_starts() -> None:
     """Record from now on who starts a thread. It stays so after a trial, whose threads may start others later."""
-    start = threading.Thread.start
+    threads: Any = threading.Thread
+    start = threads.start
 
-    @functools.wraps(start)
     def recorded(thread: threading.Thread) -> None:
         if (trial := trial_of_caller()) is not None:
             _STARTED_IN[thread] = trial
         start(thread)
 
-    threading.Thread.start = recorded  # type: ignore[method-assign]
+    threads.start = recorded
