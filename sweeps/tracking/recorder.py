@@ -139,10 +139,9 @@ class Recorder:
             # Recorded again when a sweep is resumed, since it may have been extended.
             recorder.record_config(sweep.config_yaml, sweep.planned, sweep.points)
         except GaveUp as error:
-            # Once that file is written, MLflow may have the run, though its answer was lost.
-            is_begun = own_start(sweep.folder) is not None
-            fix = f"`python -m sweeps resume {sweep.name}` continues the sweep" if is_begun else "try again"
-            raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} stopped answering; {fix}") from error
+            # MLflow may have the run though its answer was lost: this starts the sweep or continues it.
+            again = "try again" if resume else f"run it again with --name={sweep.name} --resume"
+            raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} stopped answering; {again}") from error
         except Refused as error:
             raise UserError(f"MLflow at tracking.uri={redact_uri(uri)} refuses the sweep: {error}") from error
         delivery.start()

@@ -96,20 +96,31 @@ def test_a_sweep_that_was_killed_while_it_started_can_be_run(tmp_path: Path, pla
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("place", "way", "status", "shown"),
+    ("place", "way", "status", "shown", "says", "verb"),
     [
-        ("sweeps.driver.run:record_provenance", "--ctrl-c", 130, "interrupted"),
-        ("sweeps.tracking.recorder:Recorder.record_config", "--silent-server", 2, "running"),  # MLflow hears nothing
+        (
+            *("sweeps.driver.run:record_provenance", "--ctrl-c", 130, "interrupted"),
+            *("`python -m sweeps resume ended`", ("resume", "ended")),
+        ),
+        (
+            *(
+                "sweeps.tracking.recorder:Recorder.record_config",
+                "--silent-server",
+                2,
+                "running",
+            ),  # MLflow hears nothing
+            *("run it again with --name=ended --resume", ("run", *SWEEP, "--name=ended", "--resume")),
+        ),
     ],
 )
-def test_a_sweep_that_ends_before_its_search_can_be_resumed(
-    tmp_path: Path, place: str, way: str, status: int, shown: str
+def test_a_sweep_that_ends_before_its_search_can_be_continued(
+    tmp_path: Path, place: str, way: str, status: int, shown: str, says: str, verb: tuple[str, ...]
 ) -> None:
     make_store(tmp_path / "mlflow.db")
     ended, err = run([*RAISING, place, "1", way, "run", *SWEEP, "--name=ended"], tmp_path)
     assert ended == status, err
-    assert "`python -m sweeps resume ended`" in err
+    assert says in err
     assert Done.of(tmp_path, "ended").document["status"] == shown
-    resumed, err = run([sys.executable, "-m", "sweeps", "resume", "ended"], tmp_path)
-    assert resumed == 0, err
+    again, err = run([sys.executable, "-m", "sweeps", *verb], tmp_path)
+    assert again == 0, err
     assert Done.of(tmp_path, "ended").document["counts"]["finished"] == 1
