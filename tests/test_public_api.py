@@ -74,7 +74,7 @@ def run_here(plan: sweeps.Plan, view: sweeps.View) -> sweeps.SweepRecord:
     make_folder(plan)
     with held(plan) as copy:
         save(plan)
-        recorder = open_recorder(plan, None, copy)
+        recorder = open_recorder(plan, copy)
         best = []
         for number in range(plan.config.search.num_trials):
             trial, point = f"{number:04}", plan.space.default_point(plan.points.lookup)

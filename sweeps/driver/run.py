@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sweeps.constants import TAG_ENDED, TAG_LANES, TRIAL
+from sweeps.constants import TAG_DASHBOARD, TAG_ENDED, TAG_LANES, TRIAL
 from sweeps.driver.driver_progress import STARTS_WITHIN_S, expect_progress
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.finish import close_record, finish, kept_error
@@ -33,13 +33,13 @@ from sweeps.driver.startup import (
     place,
 )
 from sweeps.driver.sweep_state import SweepState, View
-from sweeps.errors import StorageFailed, SweepsError, Undelivered, UserError, is_storage_failure
+from sweeps.errors import StorageFailed, SweepsError, Undelivered, is_storage_failure
 from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import questions_worth_asking
 from sweeps.plan.preflight import Preflight
 from sweeps.plan.resume import as_last_saved, check_before_training
 from sweeps.plan.saved_sweep import save
-from sweeps.runtime.cluster import fork_server
+from sweeps.runtime.cluster import Connection, fork_server
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.trials_at_once import Fit
 from sweeps.search.samplers.saved_trials import save_earlier
@@ -47,10 +47,9 @@ from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted
 from sweeps.tracking.client import first_cause
 from sweeps.tracking.control_channel import RequestListener
-from sweeps.tracking.journal import Journal
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.sqlite_file import queryable_file
-from sweeps.tracking.sweep_run import check_name
+from sweeps.tracking.sweep_run import PARENT_FILE, check_name
 
 if TYPE_CHECKING:
     from ray.tune import Tuner
@@ -102,19 +101,10 @@ def run(plan: Plan, view: View) -> SweepRecord:
             plan, trials, measured = with_measured_workers(plan, trials, view)
             save(plan)
             save_earlier(plan.folder, earlier)
-            recorder = open_recorder(plan, cluster.dashboard, copy)
-            if measured is not None:
-                recorder.attach({}, {TAG_LANES: measured})
-            provenance = record_provenance(plan, recorder)
-            memory = estimate_memory(plan, trials, cluster.nodes)
-            _search_and_record(
-                plan, recorder, view, trials, memory, provenance=provenance, began=began, warnings=warnings
-            )
-    except UserError:
-        remove_folder(plan)
-        raise
+            recorder = open_recorder(plan, copy)
+            _search_and_record(plan, recorder, view, trials, cluster, began=began, measured=measured, warnings=warnings)
     except (KeyboardInterrupt, Exception):
-        if not Journal.is_in(plan.folder):  # MLflow has no record of the sweep
+        if not (plan.folder / PARENT_FILE).exists():  # else MLflow may have a run, with which only `resume` goes on
             remove_folder(plan)
         raise
     return finish(plan)
@@ -145,11 +135,8 @@ def resume(plan: Plan, view: View) -> SweepRecord:
                 trials = place(plan, view, cluster, resumed=True)
                 adapt_study(plan)
                 save(plan)
-                recorder = open_recorder(plan, cluster.dashboard, copy, resume=True)
-                record_composition(plan, recorder)  # it may have been extended
-                bring_reports(plan, recorder.earlier)
-                memory = estimate_memory(plan, trials, cluster.nodes, recorder)
-                _search_and_record(plan, recorder, view, trials, memory, began=began)
+                recorder = open_recorder(plan, copy, resume=True)
+                _search_and_record(plan, recorder, view, trials, cluster, began=began)
         return finish(plan)
 
 
@@ -158,10 +145,10 @@ def _search_and_record(
     recorder: Recorder,
     view: View,
     trials: Fit,
-    memory: MemoryEstimate,
+    cluster: Connection,
     *,
     began: float,
-    provenance: threading.Thread | None = None,
+    measured: str | None = None,
     warnings: Sequence[str] = (),
 ) -> None:
     """Search, and record how the sweep ended, even after an error.
@@ -172,7 +159,15 @@ def _search_and_record(
         Undelivered: The tracking server has not received all of the record.
     """
     status, failed = "interrupted", True
+    provenance: threading.Thread | None = None
     try:
+        recorder.attach({}, {TAG_DASHBOARD: cluster.dashboard or ""} | ({TAG_LANES: measured} if measured else {}))
+        if recorder.earlier is None:
+            provenance = record_provenance(plan, recorder)
+        else:
+            record_composition(plan, recorder)  # it may have been extended
+            bring_reports(plan, recorder.earlier)
+        memory = estimate_memory(plan, trials, cluster.nodes, recorder)
         session = _open_session(plan, recorder, view, trials, memory)
         _announce_search(plan, session.state, trials, began, warnings)
         status = _search(session)

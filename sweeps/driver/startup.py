@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sweeps.config.objectives import Objectives
-from sweeps.constants import TAG_DASHBOARD, TAG_SWEEP
+from sweeps.constants import TAG_SWEEP
 from sweeps.driver.sweep_state import View
-from sweeps.errors import ConfigError, DoesNotFit
+from sweeps.errors import ConfigError, DoesNotFit, TrackingUnreachable
 from sweeps.plan.extend import is_longer
 from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import gpu_room, machine_room
@@ -149,14 +149,11 @@ def connect_in_background(uri: str) -> Future[MlflowClient]:
     return client
 
 
-def open_recorder(
-    plan: Plan, dashboard: str | None, copy: Callable[[], bool] | None, *, resume: bool = False
-) -> Recorder:
+def open_recorder(plan: Plan, copy: Callable[[], bool] | None, *, resume: bool = False) -> Recorder:
     """Open the record of a sweep in MLflow.
 
     Args:
         plan: The sweep.
-        dashboard: Address of the cluster's dashboard.
         copy: Copies the sweep's folder into its object store, if it is in one.
         resume: Whether to continue an existing record.
     """
@@ -179,9 +176,7 @@ def open_recorder(
     )
     # Checkpoints in an object store can be loaded from any machine.
     checkpoints = "reference" if plan.uri is not None and tracking.checkpoints == "copy" else tracking.checkpoints
-    recorder = Recorder.open(tracking.uri, tracking.experiment or conf, sweep, checkpoints=checkpoints, resume=resume)
-    recorder.attach({}, {TAG_DASHBOARD: dashboard or ""})
-    return recorder
+    return Recorder.open(tracking.uri, tracking.experiment or conf, sweep, checkpoints=checkpoints, resume=resume)
 
 
 def adapt_study(plan: Plan) -> None:
@@ -201,7 +196,7 @@ def adapt_study(plan: Plan) -> None:
 
 
 def estimate_memory(
-    plan: Plan, trials: Fit, nodes: Sequence[Mapping[str, float]], recorder: Recorder | None = None
+    plan: Plan, trials: Fit, nodes: Sequence[Mapping[str, float]], recorder: Recorder
 ) -> MemoryEstimate:
     """Estimate the memory of trials from the recorded trials of this sweep and of the sweeps that it learns from."""
     from sweeps.search.advisors.memory import MemoryEstimate
@@ -209,10 +204,13 @@ def estimate_memory(
     config = plan.config
     memory = MemoryEstimate(plan.space, config.search.limits, {} if trials.pools else memory_per_worker(trials, nodes))
     for sweep in (each for each in plan.warm_start if each.runs):
-        metrics = fetch_metrics(config.tracking.uri, {TAG_SWEEP: sweep.name})
+        try:
+            metrics = fetch_metrics(config.tracking.uri, {TAG_SWEEP: sweep.name})
+        except TrackingUnreachable:  # the estimate begins without them: training does not wait for tracking
+            continue
         for run, point in zip(sweep.runs, sweep.points, strict=True):
             memory.observe(run, point, metrics.get(run, {}))
-    if recorder is not None and recorder.earlier is not None:
+    if recorder.earlier is not None:
         for trial in [*recorder.earlier.trials, *recorder.earlier.repeats]:  # not those of stages, which may need less
             memory.observe(trial.trial, trial.params, recorder.earlier_metrics.get(trial.trial, {}))
     return memory

@@ -139,7 +139,9 @@ class Recorder:
             # Recorded again when a sweep is resumed, since it may have been extended.
             recorder.record_config(sweep.config_yaml, sweep.planned, sweep.points)
         except GaveUp as error:
-            raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} stopped answering; try again") from error
+            # MLflow may have the run though its answer was lost: this starts the sweep or continues it.
+            again = "try again" if resume else f"run it again with --name={sweep.name} --resume"
+            raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} stopped answering; {again}") from error
         except Refused as error:
             raise UserError(f"MLflow at tracking.uri={redact_uri(uri)} refuses the sweep: {error}") from error
         delivery.start()
@@ -296,7 +298,7 @@ class Recorder:
         logged."""
         run_id, delivery = self.ids.run_id, self._delivery
         try:
-            record = load_sweep(self.ids.tracking_uri, self._sweep.name, own_start(self._sweep.folder))
+            record = delivery.retrier.call(self._load)
             table, text = trials_table(record), note(record, status)
             delivery.upload_retrier.call(partial(self._client.log_text, run_id, table, constants.TRIALS_ARTIFACT))
             tables = json.dumps([{"path": constants.TRIALS_ARTIFACT, "type": "table"}])
@@ -304,6 +306,17 @@ class Recorder:
             delivery.retrier.call(partial(self._client.set_tag, run_id, constants.TAG_DESCRIPTION, text))
         except Exception as error:  # noqa: BLE001 - MLflow's and the database's own errors too
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep.name, error)
+
+    def _load(self) -> SweepRecord:
+        """Read the sweep's record.
+
+        Raises:
+            Refused: A person has deleted its run.
+        """
+        try:
+            return load_sweep(self.ids.tracking_uri, self._sweep.name, own_start(self._sweep.folder))
+        except UnknownName as error:
+            raise Refused(str(error)) from error
 
 
 def _wall_s(parent: RawRun) -> float:

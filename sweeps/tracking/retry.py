@@ -120,7 +120,7 @@ class Retrier:
             left = self.time_left()
             if left <= 0:
                 raise GaveUp
-            self._long_s = long_s
+            self._long_s, began = long_s, time.monotonic()
             try:
                 with request_limits(max(1.0, min(timeout_s, left)) + long_s, connect_s=self._connect_s):
                     result = function()
@@ -133,7 +133,7 @@ class Retrier:
                 if time.monotonic() - started > REFUSED_AFTER_S and self._others_succeed():
                     raise Refused(first_cause(error)) from error
             else:
-                self._succeeded()
+                self._succeeded(began)
                 return result
             finally:
                 self._long_s = 0.0
@@ -203,9 +203,11 @@ class Retrier:
             first_cause(error),
         )
 
-    def _succeeded(self) -> None:
+    def _succeeded(self, began: float) -> None:
         self._last_success = time.monotonic()
         with self._lock:
-            since, self._failing_since = self._failing_since, None
-        if since is not None:
-            logger.warning("%s at %s works again, after %.0f s", self._doing, self._uri, time.monotonic() - since)
+            since = self._failing_since
+            if since is None or began < since:  # the answer to a request from before says nothing of the present
+                return
+            self._failing_since = None
+        logger.warning("%s at %s works again, after %.0f s", self._doing, self._uri, time.monotonic() - since)

@@ -1,4 +1,5 @@
-"""A driver that is killed before its search begins leaves a name that can be used again, or a sweep that goes on."""
+"""A driver that is killed or ends before its search begins leaves a name that can be used again, or a sweep that goes
+on."""
 
 from __future__ import annotations
 
@@ -91,3 +92,35 @@ def test_a_sweep_that_was_killed_while_it_started_can_be_run(tmp_path: Path, pla
     status, err = run([sys.executable, "-m", "sweeps", *verb], tmp_path)
     assert status == 0, err
     assert Done.of(tmp_path, "killed").document["counts"]["finished"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "way", "status", "shown", "says", "verb"),
+    [
+        (
+            *("sweeps.driver.run:record_provenance", "--ctrl-c", 130, "interrupted"),
+            *("`python -m sweeps resume ended`", ("resume", "ended")),
+        ),
+        (
+            *(
+                "sweeps.tracking.recorder:Recorder.record_config",
+                "--silent-server",
+                2,
+                "running",
+            ),  # MLflow hears nothing
+            *("run it again with --name=ended --resume", ("run", *SWEEP, "--name=ended", "--resume")),
+        ),
+    ],
+)
+def test_a_sweep_that_ends_before_its_search_can_be_continued(
+    tmp_path: Path, place: str, way: str, status: int, shown: str, says: str, verb: tuple[str, ...]
+) -> None:
+    make_store(tmp_path / "mlflow.db")
+    ended, err = run([*RAISING, place, "1", way, "run", *SWEEP, "--name=ended"], tmp_path)
+    assert ended == status, err
+    assert says in err
+    assert Done.of(tmp_path, "ended").document["status"] == shown
+    again, err = run([sys.executable, "-m", "sweeps", *verb], tmp_path)
+    assert again == 0, err
+    assert Done.of(tmp_path, "ended").document["counts"]["finished"] == 1

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import optuna
@@ -10,6 +13,7 @@ import pytest
 from spaces import space_of
 
 from sweeps.config.search import Limit
+from sweeps.driver.startup import estimate_memory
 from sweeps.runtime.trials_at_once import Fit, memory_per_worker
 from sweeps.search import MemoryEstimate
 from sweeps.space.suggester import RandomDraws
@@ -48,6 +52,17 @@ def learned(count: int, metric: str = GPU, **options: object) -> MemoryEstimate:
 def test_nothing_is_said_before_something_is_known() -> None:
     assert learned(2).describe(points(1, 1)[0]) == ""
     assert learned(2).refuse(STUDY, points(1, 1)[0]) is None
+
+
+def test_a_sweep_starts_without_the_memory_of_earlier_sweeps_if_their_store_does_not_answer(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    tracking = SimpleNamespace(uri=f"sqlite:///{tmp_path}/file/mlflow.db")
+    config = SimpleNamespace(search=SimpleNamespace(limits={}), tracking=tracking)
+    earlier = SimpleNamespace(name="earlier", runs=["run"], points=points(1, 1))
+    plan: Any = SimpleNamespace(config=config, space=SPACE, warm_start=[earlier])
+    trials: Any = SimpleNamespace(pools=True)
+    new: Any = SimpleNamespace(earlier=None)
+    assert estimate_memory(plan, trials, [], new).describe(points(1, 1)[0]) == ""
 
 
 def test_peaks_are_predicted_with_an_error_bar_that_holds() -> None:

@@ -36,7 +36,7 @@ def run(plan: Plan, _view: Any) -> SweepRecord:
         with held(plan) as copy:
             connect(plan.config.tracking.uri)
             save(plan)
-            _drive(plan, open_recorder(plan, None, copy), None)
+            _drive(plan, open_recorder(plan, copy), None)
     except BaseException:
         if not Journal.is_in(plan.folder):
             remove_folder(plan)
@@ -49,7 +49,7 @@ def resume(plan: Plan, _view: Any) -> SweepRecord:
     """Go on with a sweep whose driver was killed."""
     with held(plan) as copy:
         clear_request(load_sweep(plan.config.tracking.uri, plan.name))
-        recorder = open_recorder(plan, None, copy, resume=True)
+        recorder = open_recorder(plan, copy, resume=True)
         _drive(plan, recorder, load_sweep(plan.config.tracking.uri, plan.name))
     return load_sweep(plan.config.tracking.uri, plan.name)
 

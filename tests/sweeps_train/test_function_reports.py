@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import queue
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +24,7 @@ from sweeps_train.checkpoints.checkpoint import FILES, prepare_resume
 from sweeps_train.config import Checkpoint as CheckpointConfig
 from sweeps_train.config import FunctionConfig, FunctionTask
 from sweeps_train.config.better import as_objectives
-from sweeps_train.frameworks import ray_train
+from sweeps_train.frameworks import ray_train, step_log
 from sweeps_train.frameworks.ray_train import TrialTrainFnUtils
 from sweeps_train.reports.reporter import Stop
 
@@ -177,6 +181,7 @@ def calls_to(utils: Alone) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray.train, "report", utils.report)
         patch.setattr(ray.train, "get_checkpoint", utils.get_checkpoint)
+        patch.setattr(step_log, "get_train_fn_utils", lambda: utils)
         yield
 
 
@@ -218,6 +223,49 @@ def test_a_function_that_is_stopped_saves_its_report_catches_nothing_and_goes_on
     assert starts == [0, 2]
     assert steps(resumed) == [(2, 0.9), (3, 0.8), (4, 0.7), (4, 0.7)]
     assert resumed.final == {"loss": 0.7}
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_thread_that_a_trial_has_left_in_its_process_reports_for_no_other_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, refused = queue.SimpleQueue[Any](), queue.SimpleQueue[str]()
+    of_module = ThreadPoolExecutor(1)
+
+    def try_to_report() -> None:
+        for report in (lambda: ray.train.report({"loss": 9.0}), lambda: step_log.log_step(1, {"loss": 9.0})):
+            try:
+                report()
+                refused.put("recorded")
+            except Exception as error:  # noqa: BLE001 - compared below
+                refused.put(str(error).partition(":")[0])
+
+    def go_on() -> None:
+        work.get()  # until another trial runs
+        (later := Thread(target=try_to_report)).start()  # as a chain of timers
+        later.join()
+        try_to_report()
+
+    def leaving(config: dict[str, Any]) -> None:
+        Thread(target=go_on, daemon=True).start()
+        of_module.submit(lambda: ray.train.report({"loss": 1.0})).result()
+
+    def next_one(config: dict[str, Any]) -> None:
+        work.put(None)
+        assert [refused.get() for _ in range(4)] == 2 * ["ray.train.report", "log_step"]
+        (own := Thread(target=lambda: ray.train.report({"loss": 0.5}))).start()
+        own.join()
+        in_context = contextvars.copy_context().run
+        of_module.submit(in_context, lambda: ray.train.report({"loss": 0.4})).result()
+        with pytest.raises(RuntimeError, match=r"ray\.train\.report: not recorded.*start pools of threads within it"):
+            of_module.submit(lambda: ray.train.report({"loss": 0.3})).result()
+
+    for number, training in enumerate((leaving, next_one)):
+        monkeypatch.setattr("sweeps_train.frameworks.bound_function.import_target", lambda *_, ran=training: ran)
+        recorder = run_function(tmp_path / f"{number}")
+    assert steps(recorder) == [(1, 0.5), (2, 0.4), (2, 0.4)]
+    assert recorder.logs == {}
+    of_module.shutdown()
 
 
 @pytest.mark.usefixtures("in_this_process")

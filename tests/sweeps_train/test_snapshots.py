@@ -32,7 +32,7 @@ from sweeps_train.memory import machine_memory
 from sweeps_train.reports.progress import Progress
 from sweeps_train.snapshots import connection, layout, snapshot
 from sweeps_train.snapshots.connection import HolderConnection, holder_folder, mark_changed
-from sweeps_train.snapshots.holder import FILES, SOCKET, Holder
+from sweeps_train.snapshots.holder import FILES, SOCKET, write_files
 
 pytestmark = pytest.mark.skipif(not connection.SHARED_MEMORY.is_dir(), reason="there is no shared memory")
 
@@ -317,6 +317,44 @@ def test_the_shared_memory_of_a_holder_that_was_killed_is_freed_by_the_next_one(
     assert not other.folder.exists()
 
 
+def test_a_checkpoint_whose_holder_was_killed_is_written_by_the_worker(tmp_path: Path) -> None:
+    held = HolderConnection.to_new(tmp_path / "held")
+    held.files.mkdir()
+    os.kill(process_with(str(held.folder)), signal.SIGKILL)
+    for step, content in enumerate((b"1234", b"5678"), start=1):
+        (held.files / "weights").write_bytes(content)
+        state = held.write(tmp_path / f"step-{step:08}")
+        assert state.is_stored
+        assert (tmp_path / f"step-{step:08}" / "weights").read_bytes() == content
+        os.utime(held.folder, (0, 0))
+        HolderConnection.to_new(tmp_path / "other").forget()  # which removes what killed holders have left
+    assert newest_intact(tmp_path) == (tmp_path / "step-00000002", [])
+    held.forget()
+    assert not held.folder.exists()
+    with pytest.raises(OSError):  # noqa: PT011 - of the system
+        held.write(tmp_path / "step-00000003")
+    assert not (tmp_path / "step-00000003").exists()
+
+
+@pytest.mark.slow
+def test_a_training_whose_holder_is_killed_continues_and_has_the_same_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = lane.Lane.end_step
+
+    def end_step(self: lane.Lane, *made: Any) -> None:
+        end(self, *made)
+        if self.progress.step == 3:
+            os.kill(process_with(str(holder_folder(tmp_path / "memory"))), signal.SIGKILL)
+
+    monkeypatch.setattr(lane.Lane, "end_step", end_step)
+    run(configured(IMAGES, train=EVERY_STEP), tmp_path / "memory")
+    monkeypatch.undo()
+    run(configured(IMAGES, train=EVERY_STEP, checkpoint={"background": False}), tmp_path / "direct")
+    assert_same(tmp_path / "memory" / "step-00000004", tmp_path / "direct" / "step-00000004")
+    assert not holder_folder(tmp_path / "memory").exists()
+
+
 def is_served(folder: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connected:
         try:
@@ -341,7 +379,6 @@ def stored(tmp_path: Path) -> Iterator[HolderConnection]:
 
 
 def test_a_snapshot_is_sealed_without_reading_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server: Any = None
     (tmp_path / "memory" / FILES).mkdir(parents=True)
     (tmp_path / "memory" / FILES / "weights").write_bytes(b"1234")
     read: list[Path] = []
@@ -352,7 +389,7 @@ def test_a_snapshot_is_sealed_without_reading_what_was_written(tmp_path: Path, m
 
     with monkeypatch.context() as patch:
         patch.setattr(integrity, "_size_and_checksum", reading)
-        Holder(tmp_path / "memory", server, os.getpid())._write(tmp_path / "step-00000001")
+        write_files(tmp_path / "memory" / FILES, tmp_path / "step-00000001")
     assert [each.name for each in read] == ["files.json"], "the seal itself"
     assert find_damage(tmp_path / "step-00000001") is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import signal
@@ -33,7 +34,7 @@ from sweeps.tracking.artifact_uploader import ANSWER_WITHIN_S
 from sweeps.tracking.client import check_port
 from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
 from sweeps.tracking.reader import list_sweeps, load_sweep
-from sweeps.tracking.record import MlflowIds
+from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.retry import Retrier
 
 
@@ -149,6 +150,32 @@ def test_a_slow_server_is_given_more_time_with_each_repetition_of_a_call(monkeyp
 
     Retrier("http://127.0.0.1", "writing").call(answers_within_70_s, timeout_s=20)
     assert limits == [20, 40, 80]
+
+
+def test_the_answer_to_a_request_from_before_an_outage_does_not_count_as_its_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
+    retrier, attempts = Retrier("http://127.0.0.1", "writing"), itertools.count(1)
+    sent, answered = threading.Semaphore(0), threading.Semaphore(0)
+
+    def slow() -> None:
+        sent.release()
+        answered.acquire()
+
+    def fails_twice() -> None:
+        attempt = next(attempts)
+        if attempt == 2:
+            answered.release()
+            earlier.join()
+        if attempt < 3:
+            raise TimeoutError
+
+    earlier = threading.Thread(target=retrier.call, args=(slow,))
+    earlier.start()
+    sent.acquire()
+    retrier.call(fails_twice)
+    assert ["fails" in message for message in caplog.messages] == [True, False], "one outage"
 
 
 def test_an_upload_waits_as_long_for_a_server_to_receive_it_as_for_its_answer(
@@ -342,6 +369,23 @@ def test_a_winner_that_mlflow_refused_while_the_sweeps_run_was_deleted_is_record
     best = load_sweep(uri, "digits-1").best
     assert best is not None
     assert (best.trial, best.value) == ("1", 0.4)
+
+
+def test_a_summary_is_written_though_the_server_fails_once_while_the_record_is_read(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([TrackingUnreachable("it is restarted")])
+
+    def failing_once(*asked: Any) -> SweepRecord:
+        for error in answers:
+            raise error
+        return load_sweep(*asked)
+
+    monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("sweeps.tracking.recorder.load_sweep", failing_once)
+    with one_trial(uri) as recorder:
+        pass
+    assert "mlflow.loggedArtifacts" in MlflowClient(uri).get_run(recorder.ids.run_id).data.tags
 
 
 def test_a_summary_for_which_the_time_is_over_says_so(

@@ -54,6 +54,7 @@ from sweeps_train.reports.reporter import Reporter, SilentReporter, Stop
 from sweeps_train.steps.random_state import seed_all
 from sweeps_train.workers.own_folder import own_folder, working_in
 from sweeps_train.workers.process_state import process_state_restored
+from sweeps_train.workers.trial_threads import own_threads, trial_of_caller
 
 ReportingConfig = FunctionConfig | EstimatorConfig
 """Config of a training whose own code sends the reports."""
@@ -70,6 +71,7 @@ HOW_TO_REPORT = {
 """Advice for a training of each framework that has not reported anything."""
 
 
+@own_threads()
 def run_function(
     config: ReportingConfig,
     *,
@@ -176,7 +178,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         """The reporter is used on rank 0 only. ``shards`` are this worker's parts of Ray Data sets, by name; ``needed``
         are further metrics that the search reads, which the first report must have."""
         self._kept, self._root, self._objectives, self._shards = kept, root, objectives, shards
-        self._metric = objectives[0].metric
+        self._metric, self._trial = objectives[0].metric, trial_of_caller()
         self._needed, self._has_noted = needed, False
         self.rank: int = self.get_context().get_world_rank()
         self.reporter: Reporter = reporter if reporter is not None and self.rank == 0 else SilentReporter()
@@ -215,6 +217,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         validation: Any = False,
     ) -> None:
         """Implements ``ray.train.report``: all workers synchronise here and learn whether to stop."""
+        self._refuse_other_trials("ray.train.report")
         if validation:
             raise ValueError("ray.train.report(validation=...): a search cannot wait for it; validate in the function")
         measured = None
@@ -270,6 +273,18 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             raise StopRequested
         self._resumed = time.perf_counter()
 
+    def _refuse_other_trials(self, called: str) -> None:
+        """
+        Raises:
+            RuntimeError: The calling thread belongs to an earlier trial of this process.
+        """
+        if trial_of_caller() not in (None, self._trial):
+            raise RuntimeError(
+                f"{called}: not recorded, since a thread called it that an earlier trial has left in this process "
+                "(scaling.isolation=warm): end threads before the function returns, start pools of threads within it, "
+                "or set scaling.isolation=process"
+            )
+
     def _report(self, checkpoint: str | None) -> None:
         """Report the metrics of the current step. An evaluation before the first step is only recorded, so that an
         untrained model does not compete."""
@@ -282,6 +297,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
 
     def log_step(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Record metrics of a step between two reports; see ``step_log.py``."""
+        self._refuse_other_trials("log_step")
         self.reporter.log(replace(self.progress, step=step), metrics_in(metrics).numbers)
 
     def _log_own_runs(self) -> None:

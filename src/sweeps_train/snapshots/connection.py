@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from sweeps_train.snapshots import holder
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - names there are this user's own
 START_WITHIN_S = 60.0
+RELEASED_WITHIN_S = 1.0
+"""Maximum seconds until the lock of a holder that was killed is free."""
 _PREFIX = f"sweeps-{os.getuid()}-"
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from sweeps_train.snapshots import holder; holder.main()"
 
@@ -56,7 +59,9 @@ class HolderConnection:
     """Connection of rank 0 to the process that holds the snapshot."""
 
     def __init__(self, folder: Path, connected: socket.socket):
-        self.folder = folder
+        self.folder, self._identity = folder, read_identity(folder)
+        self._lock: int | None = None
+        """Lock of the folder, once its holder was killed: other holders would remove the folder."""
         self._socket, self._received = connected, b""
         self.state = self._receive()
         self._send({"watch": os.getppid()})
@@ -109,14 +114,21 @@ class HolderConnection:
 
     def write(self, path: Path, on_told: Callable[[], object] = lambda: None) -> HeldState:
         """Have the holder write the snapshot as a checkpoint, and wait for it. ``on_told`` is called when the holder
-        has received the request; it then writes the checkpoint even if this process dies.
+        has received the request; it then writes the checkpoint even if this process dies. If the holder was killed,
+        as when memory runs out, this process writes the checkpoint.
 
         Raises:
-            OSError: The checkpoint cannot be written, or the holder was killed.
+            OSError: The checkpoint cannot be written, or the snapshot is gone.
         """
-        self._send({"write": str(path.absolute())})
-        on_told()
-        self.state = self._receive()
+        try:
+            self._send({"write": str(path.absolute())})
+            on_told()
+            self.state = self._receive()
+        except OSError:
+            if not self._outlives_holder():
+                raise
+            seal = holder.write_files(self.files, path.absolute())
+            self.state = HeldState(written=path.absolute(), seal=seal, error=None)
         if self.state.error is not None:
             raise self.state.error
         return self.state
@@ -135,6 +147,17 @@ class HolderConnection:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _outlives_holder(self) -> bool:
+        """Whether the holder was killed and its files are there, which this process keeps from now on."""
+        deadline = time.monotonic() + RELEASED_WITHIN_S
+        while self._lock is None and self.identity == self._identity and time.monotonic() < deadline:
+            self._lock = holder.locked(self.folder)  # None while the holder lives: it serves another worker
+            time.sleep(0.01)
+        return self._lock is not None and self.identity == self._identity
 
     def _send(self, message: dict[str, Any]) -> None:
         self._socket.sendall(json.dumps(message).encode() + b"\n")

@@ -53,7 +53,7 @@ def main() -> None:
     """Start the holder of a folder: ``holder FOLDER WATCHED``, where ``WATCHED`` is the process that started the
     worker. Returns once it listens; with status 1 if the folder already has a holder."""
     folder, watched = Path(sys.argv[1]), int(sys.argv[2])
-    lock = _locked(folder)
+    lock = locked(folder)
     if lock is None:
         sys.exit(1)
     for name in (FILES, SOCKET):  # of a holder that was killed
@@ -72,7 +72,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _locked(folder: Path) -> int | None:
+def locked(folder: Path) -> int | None:
     """Lock a folder for the lifetime of this process or its child; None if another process holds the lock."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
@@ -125,31 +125,13 @@ class Holder:
             return True
         self._state = dict(_EMPTY)
         (self._folder / CHANGED).unlink(missing_ok=True)  # all parts are there, and stay until the answer
+        path = Path(message["write"])
         try:
-            self._write(Path(message["write"]))
+            self._state |= {"seal": write_files(self._folder / FILES, path), "written": str(path)}
         except OSError as error:
             self._state["error"] = [error.errno, error.strerror or str(error), str(error.filename or "")]
         self._send(connection)
         return True
-
-    def _write(self, path: Path) -> None:
-        """Write the snapshot as a checkpoint, sealed with checksums of the memory's content."""
-        folder, source = unfinished(path), self._folder / FILES
-        shutil.rmtree(folder, ignore_errors=True)
-        sums = {}
-        for file in sorted(each for each in source.rglob("*") if each.is_file()):
-            name = file.relative_to(source)
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            with file.open("rb") as held, ChecksummedFile(folder / name) as written:
-                while block := held.read(BLOCK):
-                    written.write(block)
-            sums[str(name)] = written.sum
-        if path.exists():  # the same step was written by a worker that had lost the connection to its node
-            remove_folder(folder)
-        else:
-            finish(folder, path, sums)
-        self._state["written"] = str(path)
-        self._state["seal"] = (path / SEAL_FILE).read_text(encoding="utf-8")
 
     def _send(self, connection: socket.socket) -> None:
         state = _EMPTY if (self._folder / CHANGED).exists() else self._state
@@ -161,6 +143,24 @@ class Holder:
 
     def _is_watched_alive(self) -> bool:
         return self._watched_since is not None and start_time(self._watched) == self._watched_since
+
+
+def write_files(source: Path, path: Path) -> str:
+    """Write a snapshot's files as a checkpoint, sealed with checksums of the memory's content; return the seal."""
+    folder, sums = unfinished(path), {}
+    shutil.rmtree(folder, ignore_errors=True)
+    for file in sorted(each for each in source.rglob("*") if each.is_file()):
+        name = file.relative_to(source)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with file.open("rb") as held, ChecksummedFile(folder / name) as written:
+            while block := held.read(BLOCK):
+                written.write(block)
+        sums[str(name)] = written.sum
+    if path.exists():  # the same step was written by a worker that had lost the connection to its node, or by a holder
+        remove_folder(folder)  # that was killed before it could answer
+    else:
+        finish(folder, path, sums)
+    return (path / SEAL_FILE).read_text(encoding="utf-8")
 
 
 def _received(connection: socket.socket) -> bytes:
@@ -186,7 +186,7 @@ def remove_left(folders: list[Path]) -> None:
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime < 2 * LOOK_EVERY_S:
                 continue  # it may be about to be locked
-            descriptor = _locked(folder)
+            descriptor = locked(folder)
             if descriptor is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(descriptor)
