@@ -212,7 +212,13 @@ def stop(sweep: str, trial: str | None, as_json: bool, operations: Operations) -
     `resume` continues a sweep that was stopped, but not a trial that was stopped on its own.
     """
     record = operations.stop(sweep, trial)
-    if as_json:
+    if isinstance(record, str):
+        if as_json:
+            print_json({"sweep": sweep, "status": record})
+        else:
+            ending = "removed from the queue" if record == "cancelled" else "stopped before anything was recorded"
+            stdout.print(f"{sweep} was {ending}", highlight=False)
+    elif as_json:
         print_json(record.as_json())
     else:
         from sweeps.report.terminal_tables import print_outcome
