@@ -65,6 +65,9 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
     if search.confirm and (fix := _way_to_give_seed(composition)):
         yield f"search.confirm={search.confirm}: {fix}"
     yield from stage_notes(search)
+    for override in composition.dropped:
+        path, _, key = override.partition("=")[0].removeprefix("space.").rpartition(".")
+        yield f"{path}: its new range also replaces the {key} of the config; to keep it, add {override!r}"
     yield from _new_processes(config)
     yield from _wrong_direction(composition.config)
     yield from _compared_on_other_samples(composition, space)

@@ -261,6 +261,10 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
             ("space.train.lr.when={train.max_steps: 5}",),
             ["train.lr is never searched", "occur with train.max_steps=198"],
         ),
+        (
+            ("train.momentum=interval(0.5, 0.9)",),
+            ["also replaces the when", "'space.train.momentum.when={train.optimizer: \"sgd\"}'"],
+        ),
         (("data.eval_fraction=choice(0.1, 0.2)",), ["space.data.eval_fraction: trials hold out different samples"]),
         (("search.metric=eval/accuracy", "search.mode=min"), ["mode=min", "lowest eval/accuracy", "search.mode=max"]),
     ],
