@@ -20,7 +20,7 @@ from recording import free_port
 from small_http import Handler, serving_http
 from waiting import wait_until
 
-from sweeps.errors import UserError
+from sweeps.errors import RayNotStarted, UserError
 from sweeps.runtime import cluster
 from sweeps.runtime.cluster import _environment, _quiet_libraries, _started_here, answering_dashboard
 
@@ -109,7 +109,7 @@ def test_a_local_start_that_fails_once_is_tried_again_and_a_second_failure_is_on
 
     assert _started_here(lambda: start(1)) == "started"
     starts.clear()
-    with pytest.raises(UserError, match=r"failed twice to start on this machine \(The current node timed out"):
+    with pytest.raises(RayNotStarted, match=r"failed twice to start on this machine \(The current node timed out"):
         _started_here(lambda: start(2))
 
 
