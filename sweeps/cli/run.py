@@ -68,8 +68,11 @@ def run(
 
     plan = make_plan(tokens, config_dirs, name, typed(), where="again" if again else "here")
     if dry_run or detach:
-        plan.check_hub()  # a run in this process checks both itself
+        from sweeps.service.notify.cli_notify import checked_addresses
+
+        plan.check_hub()  # a run in this process checks all of it itself
         plan.check_store()
+        checked_addresses()
     if dry_run:
         print_dry_run(plan, as_json=as_json)
         return
