@@ -293,6 +293,12 @@ def test_a_users_own_function_tells_neither_its_length_nor_what_may_change(
     assert any(all(word in line for word in words) for line in found), found
 
 
+def test_the_note_about_new_processes_has_the_override_that_avoids_them() -> None:
+    composition = composed("ray_train_function")
+    (note,) = search_notes(composition, Space(composition.config.space), lookup_in(composition))
+    assert "scaling.isolation=warm reuses them" in note
+
+
 @pytest.mark.parametrize(
     ("tokens", "words"),
     [
