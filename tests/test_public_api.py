@@ -165,6 +165,33 @@ def test_a_loaded_sweep_becomes_a_dictionary_and_takes_trials_by_number_and_warn
         assert loaded.curves("eval/los").empty
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("load(loaded)", "sweep=<first: .*: must be the name of one sweep"),
+        ("resume(loaded)", "must be the name of one sweep"),
+        ("reproduce(loaded)", "must be the name of one sweep"),
+        (
+            "compare(['first', 'second'])",
+            r"sweep=\['first', 'second'\]: must be .*give several one by one",
+        ),
+        ("stop(None)", "sweep=None: must be the name of one sweep"),
+        ("clean(loaded, dry_run=True)", "there is no sweep <first: .*; use first"),
+        ("clean(older_than=30)", "--older-than=30: must be a number followed by m, h, d or w"),
+        ("clean(max_size=50)", "--max-size=50: must be a number followed by B, MB, .*, such as 50GiB"),
+        ("extend('first', {})", r"changes=\{\}: changes nothing; .*'search.num_trials'"),
+        ("list_sweeps(tracking_uri=Path('nowhere'))", "nowhere"),
+        ("dry_run('digits', config_dirs='nowhere')", "--config-dir=nowhere: there is no such folder"),
+    ],
+)
+def test_an_argument_of_another_type_is_answered_with_the_fix(
+    call: str, message: str, recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(recorded)
+    with pytest.raises(sweeps.UserError, match=message):
+        eval(f"sweeps.{call}", {"sweeps": sweeps, "loaded": sweeps.load("first"), "Path": Path})
+
+
 def test_every_public_name_can_be_imported_and_the_old_name_of_list_sweeps_works() -> None:
     for module in map(importlib.import_module, PUBLIC_MODULES):
         assert [name for name in module.__all__ if not hasattr(module, name)] == []

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeps.api.sweep import Sweep, trial_id
+from sweeps.api.sweep import Sweep, config_folders, trial_id
 from sweeps.operations.local import Local
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def confs(group: str | None = None, *, config_dirs: Sequence[str | Path] = ()) -
     """
     from sweeps.report.choices import choices_document
 
-    return choices_document([Path(each) for each in config_dirs], group)
+    return choices_document(config_folders(config_dirs), group)
 
 
 def best(sweep: str, *, tracking_uri: str | None = None) -> TrialRecord | None:

@@ -10,8 +10,8 @@ from traceback import walk_stack
 from typing import TYPE_CHECKING
 
 from sweeps.api.read import load
-from sweeps.api.sweep import Sweep, trial_id
-from sweeps.errors import UserError
+from sweeps.api.sweep import Sweep, config_folders, trial_id
+from sweeps.errors import ConfigError, UserError
 from sweeps.operations.local import Local
 from sweeps.worker_error import is_own_code
 
@@ -87,7 +87,7 @@ def dry_run(
 
     tokens = override_tokens(overrides)
     command = f"sweeps.run({conf!r}, {tokens!r})"
-    return make_plan([f"conf={conf}", *tokens], [Path(each) for each in config_dirs], name, command)
+    return make_plan([f"conf={conf}", *tokens], config_folders(config_dirs), name, command)
 
 
 def resume(
@@ -161,6 +161,8 @@ def extend(
     from sweeps.plan.extend import ask_driver, read_changes
     from sweeps.plan.resume import reopened
 
+    if not changes:
+        raise ConfigError(f"changes={changes!r}: changes nothing; name a key, as in {{'search.num_trials': 12}}")
     changes = read_changes(override_tokens(changes))
     record = load(sweep, tracking_uri=tracking_uri)
     plan = reopened(record, changes, None if folder is None else Path(folder))
@@ -230,7 +232,7 @@ def retrain(
     from sweeps.driver.run import run as run_plan
     from sweeps.plan.retrain import plan_retraining
 
-    record, folders = load(sweep, tracking_uri=tracking_uri), [Path(each) for each in config_dirs]
+    record, folders = load(sweep, tracking_uri=tracking_uri), config_folders(config_dirs)
     tokens = override_tokens(overrides)
     command = f"sweeps.retrain({sweep!r}, {tokens!r})"
     plan = plan_retraining(record, trial_id(trial), tokens, folders, name, command)
@@ -271,7 +273,7 @@ def reproduce(
     from sweeps.driver.reproduce import compare, plan_reproduction
     from sweeps.driver.run import run as run_plan
 
-    command, folders = f"sweeps.reproduce({run!r})", [Path(each) for each in config_dirs]
+    command, folders = f"sweeps.reproduce({run!r})", config_folders(config_dirs)
     found = plan_reproduction(Local(tracking_uri).uri, run, trial_id(trial), name, command, folders)
     again = _run_with_view(run_plan, found.plan, view)
     return again, compare(found, again)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.errors import UserError
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 def trial_id(trial: str | int | None) -> str | None:
     """Return the id of a trial that may be given as a number."""
     return None if trial is None else str(trial)
+
+
+def config_folders(config_dirs: Sequence[str | Path]) -> list[Path]:
+    """Return the paths of folders of configs, one of which may be given as a plain string."""
+    return [Path(each) for each in ([config_dirs] if isinstance(config_dirs, str | Path) else config_dirs)]
 
 
 class Trials(list[TrialRecord]):

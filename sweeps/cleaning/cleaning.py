@@ -86,7 +86,7 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy, started_ms: in
     known = [summary.sweep for summary in list_sweeps(uri)]
     for name in names:
         if name not in known:
-            raise UnknownName(f"there is no sweep {name!r}{did_you_mean(name, known)}")
+            raise UnknownName(f"there is no sweep {name!r}{did_you_mean(str(name), known)}")
     client = connect(uri)
     needs_all = not names or policy.keep_last > 0 or policy.max_size is not None
     records = [load_sweep(uri, name, started_ms) for name in dict.fromkeys(known) if needs_all or name in names]

@@ -12,7 +12,7 @@ from pydantic import ByteSize
 from sweeps.errors import ConfigError
 
 AGES = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
-SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 SIZES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
@@ -77,21 +77,21 @@ def parse_age(text: str, option: str = "--older-than") -> float:
     Raises:
         ConfigError: The text has another form.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", str(text).strip())
     if found is None:
         raise ConfigError(f"{option}={text}: must be a number followed by m, h, d or w, such as 30d")
     return float(found[1]) * AGES[found[2]]
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of ``50GiB``, ``500MB`` or ``1000000``.
+    """Return the bytes of ``50GiB``, ``500MB`` or ``1000000B``.
 
     Raises:
         ConfigError: The text has another form.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", str(text).strip())
     if found is None or found[2].upper() not in SIZES:
-        raise ConfigError(f"--max-size={text}: must be a number followed by MB, GB, TB, MiB, GiB or TiB, such as 50GiB")
+        raise ConfigError(f"--max-size={text}: must be a number followed by B, MB, GB, MiB, GiB or TiB, such as 50GiB")
     return int(float(found[1]) * SIZES[found[2].upper()])
 
 

@@ -66,7 +66,7 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
     try:
         return _run(arguments), None
     except (KeyboardInterrupt, click.Abort):
-        stderr.print("sweeps: interrupted")
+        stderr.print("\nsweeps: interrupted")  # below the terminal's ^C
         return INTERRUPTED, None
     except BrokenPipeError:  # the reader of a pipe, such as `| head`, has ended
         sys.stdout = None
@@ -86,7 +86,10 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
 def _run(arguments: Sequence[str]) -> int:
     """Run one command, and write all that it has printed; return the exit status."""
     try:
-        status = app([*arguments], prog_name=PROGRAM, standalone_mode=False) or 0
+        with app.make_context(PROGRAM, [*arguments]) as context:  # `app()` would exit with 1 at a closed pipe
+            status = app.invoke(context) or 0
+    except click.exceptions.Exit as left:  # after --help
+        status = left.exit_code
     except SystemExit as left:
         status = left.code if isinstance(left.code, int) else int(left.code is not None)
     if sys.stdout is not None:
@@ -138,7 +141,7 @@ def _with_nearest(error: click.ClickException) -> str:
         if (instead := OPTIONS.get(error.option_name)) is not None:
             return f"{error.option_name} is an option of Hydra's own program; {instead}"
         known = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
-        hint = did_you_mean(error.option_name, known, listed=0)
+        hint = "" if error.option_name == "--conf" else did_you_mean(error.option_name, known, listed=0)
         if not hint and "key=value" in error.ctx.command.get_usage(error.ctx):
             hint = f"; for a key of the config write {error.option_name.lstrip('-')}=VALUE"
         return f"there is no option {error.option_name}{hint}"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from sweeps.cli.app import PATH, as_json, stdout, verb
-from sweeps.cli.exit_status import EXIT_STATUS, NO_SUCCESS
-from sweeps.cli.output import print_json, say
+from sweeps.cli.exit_status import NO_SUCCESS
+from sweeps.cli.output import exit_with_status, print_json, say
 from sweeps.cli.source import service_of, sweep_operations
 from sweeps.report.plain_console import print_lines
 
@@ -79,7 +79,8 @@ def show(
         from sweeps.report.terminal_tables import print_sweep
 
         print_sweep(record, stdout)
-    sys.exit(EXIT_STATUS.get(record.status, 0) if watch else 0)
+    if watch:
+        exit_with_status(record)
 
 
 def _write_curves(sweep: str, file: Path, operations: Operations) -> None:

@@ -182,6 +182,7 @@ def export(name: str, tokens: tuple[str, ...], kind: str, output: Path | None, c
     Kinds kubernetes and kuberay need the section cluster.kuberay in the sweep's config.
     """
     from sweeps.launch.timers import not_exported
+    from sweeps.scaffold.new_files import write_new_files
     from sweeps.service.schedules.local_schedules import LocalSchedules
 
     definition = LocalSchedules(tokens, config_dirs, say).find(name)
@@ -189,10 +190,8 @@ def export(name: str, tokens: tuple[str, ...], kind: str, output: Path | None, c
     if output is None:
         stdout.out("".join(f"# {file}\n{text}" if len(files) > 1 else text for file, text in files.items()), end="")
     else:
-        output.mkdir(parents=True, exist_ok=True)
-        for file, text in files.items():
-            (output / file).write_text(text, encoding="utf-8")
-            say(str(output / file))
+        for path in write_new_files(output, files):
+            say(str(path))
     for note in not_exported(definition.schedule, kind):
         say(f"not exported: {note}")
 

@@ -17,6 +17,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 FIXED_PARAMS = "fixed_params"
 """System attribute of an enqueued trial: the values that it was enqueued with."""
+CMA_ES_PREFIXES = ("cma:", "sepcma:", "cmawm:")
+"""Prefixes of the system attributes in which Optuna's CMA-ES keeps its state, scaled to the ranges of the space."""
 
 
 def running_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
@@ -49,6 +51,12 @@ def remove_constraints(trial: FrozenTrial) -> None:
     """Remove the constraint violations of a trial that is not in a study, since Optuna lets them be set only once."""
     for name in trial.constraints:
         trial.system_attrs.pop(f"{_CONSTRAINTS_KEY}:{name}", None)
+
+
+def remove_cma_es_state(trial: FrozenTrial) -> None:
+    """Remove CMA-ES's state from a trial that is not in a study; without it, CMA-ES begins anew."""
+    for key in [each for each in trial.system_attrs if each.startswith(CMA_ES_PREFIXES)]:
+        del trial.system_attrs[key]
 
 
 def copy_system_attributes(study: optuna.Study, to: optuna.Study) -> None:

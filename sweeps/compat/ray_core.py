@@ -55,11 +55,10 @@ def keeping_handler_of_sigterm() -> Iterator[None]:
         utils.set_sigterm_handler = set_handler
 
 
-def size_of_object_store() -> int:
-    """Return the bytes that a cluster which starts here will reserve for its objects."""
-    from ray._private.utils import estimate_available_memory, resolve_object_store_memory
+def size_of_object_store(available: int) -> int:
+    """Return the bytes that a node with this much memory reserves for its objects."""
+    from ray._private.utils import resolve_object_store_memory
 
-    available: int = estimate_available_memory()  # type: ignore[no-untyped-call]
     return resolve_object_store_memory(available)
 
 

@@ -45,6 +45,15 @@ def _keys(values: Any, parts: Sequence[str]) -> list[str] | None:
     return None
 
 
+def nested(path: str) -> str:
+    """Return a path as it is written in YAML, for messages.
+
+    >>> nested("train.lr")
+    'train: {lr: VALUE}'
+    """
+    return path.replace(".", ": {") + ": VALUE" + "}" * path.count(".")
+
+
 def set_name_with_dots(values: Any, path: str, value: Any) -> bool:
     """Set a value whose own name has dots, as ``arguments: {model.lr: 0.1}``; return False if there is no such name."""
     parts = path.split(".")

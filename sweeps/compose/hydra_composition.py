@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
@@ -68,19 +69,26 @@ def compose_tokens(tokens: Sequence[str], config_dirs: Sequence[Path], *, names_
             raise UnknownName(
                 f"conf={file}: there is no such file; give the name of a config, or a YAML file that exists"
             )
-        if file.suffix == ".yml":
-            raise UnknownName(f"conf={file}: only files that end in .yaml are read; rename it to {file.stem}.yaml")
+        _check_ending(file)
         confs, config_dirs = [file.stem], [file.parent, *config_dirs]
     search_path = ConfSearchPath(config_dirs)
     if len(confs) != 1:
         known = ", ".join(search_path.confs())
         raise UnknownName(f"say which sweep to run, once: conf=NAME, one of {known}")
     conf = confs[0]
-    if names_files and conf not in search_path.confs() and (found := search_path.unlisted(conf)) is not None:
-        raise UnknownName(
-            f"conf={conf}: there is no such conf; for {found} write conf={found.stem} --config-dir {found.parent}"
-        )
+    if names_files and conf not in search_path.confs():
+        for folder in search_path.folders:
+            _check_ending(folder / f"{conf}.yml")
+        if (found := search_path.unlisted(conf)) is not None:
+            raise UnknownName(
+                f"conf={conf}: there is no such conf; for {found} write conf={found.stem} --config-dir {found.parent}"
+            )
     return compose_sweep(conf, [token for token in tokens if not token.startswith("conf=")], search_path)
+
+
+def _check_ending(file: Path) -> None:
+    if file.suffix == ".yml" and os.path.isfile(file):  # noqa: PTH113 - of any length
+        raise UnknownName(f"conf={file}: only files that end in .yaml are read; rename it to {file.stem}.yaml")
 
 
 def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath) -> Composition:

@@ -231,7 +231,7 @@ def _token(key: str, value: Any) -> str:
         if [*value] == ["grid_search"]:
             raise ConfigError(f"{key}={value}: is the notation of another tool; write the text 'choice(A, B)'")
         for path in leaves(value) if key != "space" else ():
-            if _is_range(found := find(value, path)):
+            if is_range(found := find(value, path)):
                 raise ConfigError(
                     f"{key}={value}: has the text of a range inside of a mapping; search {key}.{path} itself, as in "
                     f"{{'{key}.{path}': '{found}'}}"
@@ -245,7 +245,8 @@ def _token(key: str, value: Any) -> str:
         ) from None
 
 
-def _is_range(text: Any) -> bool:
+def is_range(text: Any) -> bool:
+    """Whether a value is the text of a range in Hydra's grammar, such as ``choice(1, 2)``."""
     if not isinstance(text, str) or not _RANGE.fullmatch(text.strip()):
         return False
     try:

@@ -12,11 +12,14 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from sweeps.compose.dotted import nested
 from sweeps.compose.hydra_settings import CONFIG_OF_PROGRAM
 from sweeps.compose.other_tools import hint_for_key, hint_for_override, hint_for_type
 from sweeps.config import SweepConfig
 from sweeps.config.descriptions import members
+from sweeps.config.sweep_name import NAME_LETTERS, NAME_PATTERN
 from sweeps.errors import ConfigError, raise_mistakes
+from sweeps.folders.conf_folders import ConfFolders
 from sweeps.texts.suggestions import closest_names, did_you_mean
 from sweeps.texts.wording import value_text
 
@@ -28,8 +31,14 @@ SHOULD_BE = "Input should be "
 """Beginning of pydantic's messages."""
 CONTAINER_FORMS = ("list_type", "dict_type", "dataclass_type", "model_attributes_type")
 """Error types of pydantic for values that should be a list or a section."""
-OF_OBJECTIVES = ("objective", "objectives", "metrics")
-"""Other tools' names for ``search.metric``."""
+OF_OBJECTIVES = {
+    **dict.fromkeys(
+        ("objective", "objectives", "metrics"),
+        "search.metric? For several, write 'search.metric=[A,B]' 'search.mode=[min,max]'",
+    ),
+    **dict.fromkeys(("direction", "directions", "goal"), "search.mode? It is min or max"),
+}
+"""Our key for other tools' names of keys below ``search``."""
 ITEMS = re.compile(r"(?:List|Dictionary) should (have at (?:least|most) \d+ items?) after validation, not \d+")
 """Message of pydantic on the length of a list."""
 
@@ -168,8 +177,8 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
             hint = _of_other_kinds(schema, path, parent) or _nearest_key(path, _fields(schema, parent))
             return f"{key}={_short(value)}: there is no such key{hint}"
         case "missing" | "missing_keyword_only_argument":
-            is_group = schema is SweepConfig and bool(_fields(schema, path))
-            fix = f"choose an option, as `{key}: OPTION` in the config's defaults" if is_group else "give it a value"
+            group = _group(schema, key)
+            fix = f"choose an option, as `{group}: OPTION` in the config's defaults" if group else "give it a value"
             return f"{key}: is required and has no default; {fix}{f'; {CONFIG_OF_PROGRAM}' if key == 'task' else ''}"
         case "union_tag_invalid" | "union_tag_not_found":
             return _wrong_tag(path, detail["ctx"])
@@ -177,7 +186,7 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
             prefix = f"{key}: " if key else ""
             return f"{prefix}{detail['ctx']['error']}"
         case "dataclass_type" | "model_attributes_type" | "dict_type":
-            return _not_a_mapping(key, value, [*_by_kind(schema, detail["loc"])])
+            return _not_a_mapping(key, value, [*_by_kind(schema, detail["loc"])], _group(schema, key))
     message = plain_words(detail["msg"])
     words = str(detail.get("ctx", {}).get("expected", "")) if detail["type"] == "literal_error" else ""
     hints = f"{_meant(value, words)}{_searched(key, value)}{_as_list(detail, key)}{_as_text(detail, key)}"
@@ -186,6 +195,7 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
 
 def plain_words(message: str) -> str:
     """Return one of pydantic's messages as what the value must be."""
+    message = message.replace(f"match pattern '{NAME_PATTERN}'", f"have only {NAME_LETTERS}")
     return ITEMS.sub(r"must \1", message).replace("Input should be", "must be").replace("String should", "must")
 
 
@@ -201,7 +211,11 @@ def _wrong_tag(path: Sequence[str], context: Mapping[str, Any]) -> str:
 
 
 def _searched(key: str, value: Any) -> str:
-    """Suggest a search over the values of a list that was given instead of one value."""
+    """Suggest a search over the values of a list, or in a distribution, that was given instead of one value."""
+    if (hint := _distribution(f"space.{key}", value)) is not None:
+        return f"; to search it, {hint}"
+    if isinstance(value, Mapping) and {"low", "high", "min", "max", "choices", "values"} & {*value}:
+        return f"; to search it, write `space: {{{key}: {section_like('space.')}}}`"
     if not isinstance(value, list) or not value or isinstance(value[0], list | dict):
         return ""
     choices = ", ".join(map(value_text, value[:5]))
@@ -213,7 +227,8 @@ def _as_list(detail: Mapping[str, Any], key: str) -> str:
     value = detail["input"]
     if detail["type"] != "list_type" or not isinstance(value, str | int | float):
         return ""
-    return f"; write {shlex.quote(f'{key}=[{value_text(value)}]')}"
+    item = value_text(value) if re.fullmatch(r"[\w./-]+", str(value)) else json.dumps(value)
+    return f"; write {shlex.quote(f'{key}=[{item}]')}"
 
 
 def _as_text(detail: Mapping[str, Any], key: str) -> str:
@@ -227,13 +242,25 @@ def _as_text(detail: Mapping[str, Any], key: str) -> str:
     return f"; for the text write {shlex.quote(f'{key}={text}')}, or {key.rpartition('.')[2]}: {text} in YAML"
 
 
-def _not_a_mapping(key: str, value: Any, kinds: Sequence[str]) -> str:
-    """Describe a plain value that was given instead of a section, such as its kind, or a distribution in the notation
-    of another tool."""
-    hint = hint_for_override(f"{key}={value}") if isinstance(value, str) else None
-    if value in kinds:
-        option = f", or {key}={value} on the command line".replace(".", "/")
-        hint = f"write {{kind: {value}}}{'' if any(map(str.isdigit, key.split('.'))) else option}"
+def _distribution(path: str, value: Any) -> str | None:
+    """Suggest how to write the text of a distribution, in our grammar or in the notation of another tool."""
+    return hint_for_override(f"{path}={value.replace('interval(', 'uniform(')}") if isinstance(value, str) else None
+
+
+def _group(schema: type, key: str) -> str | None:
+    """Return the name of the config group at a key, such as ``search/sampler``; None if there is none."""
+    group = key.replace(".", "/")
+    return group if schema is SweepConfig and ConfFolders([]).is_group(group) else None
+
+
+def _not_a_mapping(key: str, value: Any, kinds: Sequence[str], group: str | None) -> str:
+    """Describe a plain value that was given instead of a section, such as its kind, an option of its group, or the text
+    of a distribution."""
+    hint = _distribution(key, value)
+    if group is not None and isinstance(value, str) and value.isidentifier():
+        hint = f"write {group}={value} on the command line, or `- override {group}: {value}` in the file's defaults"
+    elif value in kinds:
+        hint = f"write {{kind: {value}}}"
     return f"{key}={_short(value)}: must have keys of its own, as in {section_like(key)}{f'; {hint}' if hint else ''}"
 
 
@@ -253,10 +280,10 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
             "; a space belongs to the whole sweep: begin the option's file with `# @package _global_`, and put its "
             "other keys below their section"
         )
-    if "/" in name and knows(dotted := ".".join(path).replace("/", ".")):
-        return f"; write {dotted}"
+    if (hint := _in_other_notation(path)) is not None:
+        return hint
     if list(path) == ["search", name] and name in OF_OBJECTIVES:
-        return "; did you mean search.metric? For several, write 'search.metric=[A,B]' 'search.mode=[min,max]'"
+        return f"; did you mean {OF_OBJECTIVES[name]}"
     other = hint_for_key(name) if path[0] == "space" else None
     close = [other] if other is not None and other in known else closest_names(name, known)
     if not close and not owner:  # only `lr` of `train.lr` was typed
@@ -266,6 +293,19 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
     if not close:
         return did_you_mean(name, [".".join([*owner, each]) for each in known])
     return f"; did you mean {', '.join('.'.join([*owner, each]) for each in close)}?"
+
+
+def _in_other_notation(path: Sequence[str]) -> str | None:
+    """Suggest how to write a key with dots or slashes; None if the schema has none of this name."""
+    name, dotted = path[-1], ".".join(path).replace("/", ".")
+    if path[0] == "space" or not knows(dotted):
+        return None
+    if "/" in name:
+        group = _group(SweepConfig, dotted)
+        return f"; write {dotted}" if group is None else f"; write `- override {group}: OPTION` in the file's defaults"
+    if "." not in name:
+        return None
+    return f"; write it nested, as in `{nested(dotted)}`"
 
 
 def _of_other_kinds(schema: type, path: Sequence[str], parent: Sequence[str]) -> str:

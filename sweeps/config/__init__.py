@@ -50,6 +50,7 @@ from sweeps_train.config import (
 )
 from sweeps_train.config.fields import NonEmpty, Seed
 from sweeps_train.config.reach import Reach as Reach
+from sweeps_train.config.sharing import shared_values
 from sweeps_train.config.strategy import num_stages
 
 AnyTask = Annotated[
@@ -264,6 +265,12 @@ class SweepConfig:
         """Maximum seconds that a trial may take to end after it has noticed a request to stop."""
         upload_s = UPLOADED_WITHIN_S if is_remote(self.output_dir) else 0.0
         return upload_s + (self.task.grace_s if isinstance(self.task, CommandTask) else 0.0)
+
+    @property
+    def shared_values(self) -> tuple[Any, ...]:
+        """Values that must be the same in all trials on the same workers; empty if trials do not share workers."""
+        training = self.training() if self.scaling.lanes > 1 else None
+        return shared_values(training) if isinstance(training, TrainingConfig) else ()
 
     def training(self) -> AnyTraining:
         """Return the part of the config that workers need."""

@@ -127,7 +127,8 @@ class Search:
     default_first: Flag = True
     """Whether the first trial has the config's own values, so that the search starts from a known point."""
     points: Annotated[list[dict[str, Any]], Reach.POINTS] = Field(default_factory=list)
-    """Points to try next: values by dotted path; values that a point omits are sampled."""
+    """Points to try next: values by dotted path. Values that a point omits are sampled, except those under which its
+    parameters exist."""
     warm_start: Annotated[list[WarmStart], Reach.SWEEPS] = Field(default_factory=list)
     """Names of earlier sweeps whose finished trials the sampler learns from; or an Optuna study, an MLflow experiment
     or a table of trials, each with its ``kind``: ``{kind: table, path: trials.csv, metric: loss}``."""

@@ -12,6 +12,10 @@ MAX_NAME_BYTES = 200
 """Maximum number of bytes of a name in UTF-8. File names can have 255 bytes, including the suffixes that are added to
 it."""
 
+NAME_PATTERN = r"^[^\W_][\w.-]*$"
+NAME_LETTERS = "letters, digits, '.', '_' and '-', beginning with a letter or a digit"
+"""Meaning of the pattern, for messages."""
+
 
 def _check(name: str) -> str:
     if not name.isprintable():  # such as a zero-width joiner, which \w has: two names would look alike
@@ -21,7 +25,7 @@ def _check(name: str) -> str:
     return name
 
 
-SweepName = Annotated[str, Field(pattern=r"^[^\W_][\w.-]*$", max_length=MAX_NAME_LENGTH), AfterValidator(_check)]
+SweepName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH), AfterValidator(_check)]
 """Letters of any language, digits, ``.``, ``_`` and ``-``, beginning with a letter or a digit: a name of a folder that
 needs no quotes in a shell."""
 _SWEEP_NAME: TypeAdapter[str] = TypeAdapter(SweepName)

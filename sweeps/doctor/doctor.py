@@ -55,9 +55,7 @@ def _examine_cluster(config: SweepConfig, folder: str, marker: str) -> Iterator[
         yield Finding("cluster", "failed", "", str(error))
 
 
-def _examine_nodes(
-    config: SweepConfig, folder: str, marker: str, nodes: Sequence[Node], *, may_be_busy: bool = False
-) -> Generator[Finding]:
+def _examine_nodes(config: SweepConfig, folder: str, marker: str, nodes: Sequence[Node]) -> Generator[Finding]:
     from sweeps.doctor.cluster_findings import check_nodes
     from sweeps.doctor.node_state import Look
     from sweeps.doctor.probes import Probes
@@ -74,7 +72,7 @@ def _examine_nodes(
         },
         server=uri if uri.startswith(("http://", "https://")) else None,
     )
-    probes = Probes(nodes, may_be_busy=may_be_busy)
+    probes = Probes(nodes)
     try:
         yield from check_nodes(probes, wanted, expected)
     finally:
@@ -105,7 +103,7 @@ def unfit_nodes(config: SweepConfig, folder: str, only: Collection[str] | None =
     unfit: dict[str, Finding] = {}
     with (
         marked(folder) as marker,
-        closing(_examine_nodes(config, folder, marker, nodes, may_be_busy=only is not None)) as findings,
+        closing(_examine_nodes(config, folder, marker, nodes)) as findings,
     ):
         for finding in findings:
             if finding.verdict == "failed" or (finding.verdict == "warning" and finding.check in SLOWNESS):

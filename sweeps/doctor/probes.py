@@ -17,8 +17,8 @@ from sweeps_train.devices.node_speed import MEETS_WITHIN_S, Meeting, all_reduce_
 
 STARTS_WITHIN_S = 60.0
 """Maximum seconds for a process to start on a node and read its state, mostly for importing torch."""
-FREE_WITHIN_S = 10.0
-"""Maximum seconds to wait until the devices of a node are free."""
+FREE_WITHIN_S = 20.0
+"""Maximum seconds to wait until the devices of a node are free, and a process has started there."""
 MEASURED_WITHIN_S = 30.0
 """Maximum seconds for matrix products."""
 NO_CODE = ("ModuleNotFoundError: No module named 'sweeps", "No module named 'sweeps_train")
@@ -62,16 +62,10 @@ def cluster_nodes() -> list[Node]:
 class Probes:
     """Processes on all nodes; ``failures`` has those that did not start or answer."""
 
-    def __init__(self, nodes: Sequence[Node], *, may_be_busy: bool = False):
-        """
-        Args:
-            nodes: The nodes.
-            may_be_busy: Whether trials train now; a node is then measured only if its CPUs are free as well.
-        """
+    def __init__(self, nodes: Sequence[Node]):
         self.nodes = {node.name: node for node in nodes}
         self.busy: set[str] = set()
-        """Nodes that are not measured because others use their GPUs, or trials their CPUs."""
-        self._needs_cpus = may_be_busy
+        """Nodes that are not measured because others use their GPUs, or without GPUs their CPUs."""
         self.failures: dict[str, str] = {}
         """Reason for each node whose process did not answer."""
         self._actors = {name: self._start(node, alone=True) for name, node in self.nodes.items()}
@@ -80,19 +74,17 @@ class Probes:
         """Start a node's process, either as soon as the node is free or immediately."""
         here = NodeAffinitySchedulingStrategy(node.id, soft=False)
         actor: Any = ray.remote(_Probe)
-        cpus, gpus = (node.cpus if self._needs_cpus else 0.0, node.gpus) if alone else (0.0, 0.0)
+        cpus, gpus = (0.0 if node.gpus else node.cpus, node.gpus) if alone else (0.0, 0.0)
         return actor.options(num_cpus=cpus, num_gpus=gpus, max_restarts=0, scheduling_strategy=here).remote()
 
     def look(self, wanted: Look) -> dict[str, NodeState]:
         """Read the state of each node that answers."""
-        shared = [name for name, node in self.nodes.items() if node.gpus or self._needs_cpus]
-        waiting = {name: self._actors[name].call.remote(time.time) for name in shared}
-        if waiting:
-            ready, _ = ray.wait([*waiting.values()], num_returns=len(waiting), timeout=FREE_WITHIN_S)
-            for name in [name for name, answer in waiting.items() if answer not in ready]:
-                self.busy.add(name)
-                ray.kill(self._actors[name])
-                self._actors[name] = self._start(self.nodes[name], alone=False)
+        waiting = {name: actor.call.remote(time.time) for name, actor in self._actors.items()}
+        ready, _ = ray.wait([*waiting.values()], num_returns=len(waiting), timeout=FREE_WITHIN_S)
+        for name in [name for name, answer in waiting.items() if answer not in ready]:
+            self.busy.add(name)
+            ray.kill(self._actors[name])
+            self._actors[name] = self._start(self.nodes[name], alone=False)
         answers = {name: actor.call.remote(look, wanted) for name, actor in self._actors.items()}
         return dict(self._collect(answers, STARTS_WITHIN_S))
 

@@ -16,7 +16,7 @@ from sweeps.errors import DoesNotFit
 from sweeps.plan.plan import Plan
 from sweeps.runtime.autoscaler import nodes_to_come
 from sweeps.runtime.cluster import alive_nodes
-from sweeps.runtime.node_resources import Resources, node_id, without_nodes
+from sweeps.runtime.node_resources import node_id, without_nodes
 from sweeps.runtime.trials_at_once import Fit, fit
 from sweeps.search.schedulers.places import Places
 from sweeps.texts.wording import counted
@@ -30,7 +30,7 @@ def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found:
 
     Args:
         plan: The sweep.
-        before: Fit at the start of the session, which decides whether trials use GPUs.
+        before: Fit at the start of the session, which decides whether trials use GPUs, and how many CPUs beside one.
         excluded: Ids of nodes to leave out.
         lanes_found: Trials that one worker group trains at a time; see ``fit``.
 
@@ -40,7 +40,7 @@ def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found:
     scalings = [replace(each, use_gpu=before.use_gpu) if not each.pools else each for each in plan.scalings]
     nodes = without_nodes(alive_nodes(), excluded)
     nodes += nodes_to_come(plan.config.cluster, nodes)
-    now = fit(plan.config, scalings, nodes, all_pools=False, lanes_found=lanes_found)
+    now = fit(plan.config, scalings, nodes, all_pools=False, lanes_found=lanes_found, before=before)
     return now.leaving_out(excluded)
 
 
@@ -52,17 +52,19 @@ class Capacity:
 
     def __init__(self, plan: Plan, session: Session, places: Places):
         self._plan, self._state, self._places, self._broker = plan, session.state, places, session.broker
-        self._known = _by_id(alive_nodes())
+        self._known = _ids()
         self._leaving: set[str] = set()
         """Ids of the nodes whose departure has been announced."""
         self._recorder = session.recorder
-        self._avoided = session.state.fit.avoided()
+        self._avoided = self._state.fit.leaving_out(self._state.excluded_nodes).avoided()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="capacity", daemon=True)
 
     def __enter__(self) -> Capacity:
+        """Start to follow the nodes, which may have changed since the session's start or the previous search."""
         if self._plan.config.cluster.check_nodes:
             self._broker.check_nodes()
+        self._refit_and_tell(self._plan.name, only_changes=True)
         self._thread.start()
         return self
 
@@ -120,9 +122,9 @@ class Capacity:
             self._leave({node: _announcement(ends) for node, ends in leaving.items()})
         if self._state.fit.finds_lanes and not self._state.has_found_lanes:
             self._find_lanes()
-        nodes = _by_id(alive_nodes())
-        if nodes.keys() != self._known.keys():
-            self._changed(nodes.keys() - self._known.keys(), self._known.keys() - nodes.keys())
+        nodes = _ids()
+        if nodes != self._known:
+            self._changed(nodes - self._known, self._known - nodes)
             self._known = nodes
 
     def _find_lanes(self) -> None:
@@ -157,18 +159,21 @@ class Capacity:
         numbers = ((len(joined), "joined"), (len(left), "left"))
         self._refit_and_tell(" and ".join(f"{counted(number, 'node')} {verb}" for number, verb in numbers if number))
 
-    def _refit_and_tell(self, what: str) -> bool:
+    def _refit_and_tell(self, what: str, *, only_changes: bool = False) -> bool:
         """Recompute the limit after a change of the cluster and announce it; return whether any trial can be placed.
 
         Args:
             what: The change, in words.
+            only_changes: Whether to announce the limit only if it has changed.
         """
+        before = self._state.concurrent
         try:
             self.refit()
         except DoesNotFit as error:
             self._state.announce(f"{what}: no trial can be placed now ({error})")
             return False
-        self._state.announce(f"{what}: {self._at_once}")
+        if not only_changes or self._state.concurrent != before:
+            self._state.announce(f"{what}: {self._at_once}")
         return True
 
     def _check(self, nodes: Sequence[str]) -> None:
@@ -176,7 +181,7 @@ class Capacity:
         state, plan = self._state, self._plan
         folder = str(plan.folder.parent) if plan.uri is None else plan.config.output_dir
         try:
-            asked = [node for node in nodes if node in _by_id(alive_nodes()) and node not in state.excluded_nodes]
+            asked = [node for node in nodes if node in _ids() and node not in state.excluded_nodes]
             unfit = unfit_nodes(plan.config, folder, asked) if asked else {}
             found = "; ".join(f"{finding.where}: {finding.found}" for finding in unfit.values())
             before, state.excluded_nodes = state.excluded_nodes, (*state.excluded_nodes, *unfit)
@@ -200,5 +205,6 @@ def _announcement(ends: float | None) -> str:
     return "leaves the cluster" if ends is None else f"leaves the cluster in {max(0.0, ends - time.time()):.0f} s"
 
 
-def _by_id(nodes: Sequence[Resources]) -> dict[str, Resources]:
-    return {node_id(node): node for node in nodes}
+def _ids() -> set[str]:
+    """Return the ids of the cluster's nodes."""
+    return {node_id(node) for node in alive_nodes()}

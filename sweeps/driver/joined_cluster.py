@@ -9,15 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sweeps.errors import UserError
-from sweeps.launch.bundle import Bundle
+from sweeps.launch.bundle import MAX_CODE, Bundle
 from sweeps.plan.plan import Plan
 from sweeps.runtime.cluster import Connection, connected
 from sweeps.runtime.fork_server import ForkServer
 from sweeps.runtime.node_views import NodeView, node_views
 from sweeps.runtime.shared_folder import SharedFolder
 
-MAX_CODE = 100 * 2**20
-"""Maximum bytes of the code, which every node downloads."""
 NAMED = 3
 """Maximum number of nodes that a message names."""
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, cast
 
-from optuna import Study
-from optuna.samplers import BaseSampler
-from optuna.storages import BaseStorage
 from ray.tune.search import Searcher
 
-from sweeps.config.search import Limit, Mode
-from sweeps.config.space import Distribution
 from sweeps.search.study_search import StudySearch
-from sweeps.space.space import Space
 
 
 class OptunaSearcher(StudySearch, Searcher):
@@ -54,56 +48,18 @@ class OptunaSearcher(StudySearch, Searcher):
         0.5
     """
 
-    def __init__(
-        self,
-        space: Mapping[str, Distribution] | Space,
-        *,
-        metric: str | Sequence[str],
-        mode: Mode | Sequence[Mode],
-        sampler: BaseSampler | None = None,
-        storage: BaseStorage | str | None = None,
-        study_name: str | None = None,
-        num_trials: int | None = None,
-        limits: Mapping[str, Limit] | None = None,
-        last_counts: bool = False,
-        enough: Callable[[Study], str | None] | None = None,
-        **point_options: Any,
-    ):
-        """
-        Args:
-            space: Distributions by name (dotted path).
-            metric: Key of a result, or several.
-            mode: Whether a smaller or a larger value is better; one for each metric.
-            sampler: Optuna's sampler.
-            storage: Storage of the study; default: in memory.
-            study_name: Name of the study in it; an existing one is continued.
-            num_trials: Number of trials to start, including those that an earlier driver started; default: no limit.
-            limits: Bounds of reported metrics. A trial that breaks one cannot be the study's best, and TPE, the
-                Gaussian process, NSGA-II and NSGA-III learn to avoid it.
-            last_counts: Whether a trial's value is that of its last report instead of its best one.
-            enough: Called with the study before each suggestion; returns a reason to start no further trial, or None.
-            point_options: Fields of ``PointOptions``: ``points``, ``grid``, ``duplicates``, ``lookup``, ``validate``,
-                ``advisors``.
+    @property
+    def metric(self) -> str:  # of Tune's searchers, which know one objective
+        return self.objectives.metrics[0]
 
-        Raises:
-            TypeError: An option is unknown.
-        """
-        StudySearch.__init__(
-            self,
-            space,
-            metric=metric,
-            mode=mode,
-            sampler=sampler,
-            storage=storage,
-            study_name=study_name,
-            num_trials=num_trials,
-            limits=limits,
-            last_counts=last_counts,
-            enough=enough,
-            **point_options,
-        )
-        Searcher.__init__(self, metric=self.objectives.metrics[0], mode=self.objectives.modes[0])
-        self._numbers: dict[str, int] = {}
+    @property
+    def mode(self) -> str:
+        return self.objectives.modes[0]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Numbers of the trials by Tune's id."""
+        return {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """Return the next point: values by path, without parameters whose conditions do not hold.

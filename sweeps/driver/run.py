@@ -335,9 +335,11 @@ def _recorded(session: Session) -> Iterator[None]:
         raise
     finally:
         session.lifecycle.all_ended()
-        if session.state.fit.lanes > 1 and session.state.shutdown.has_cluster:
-            session.broker.end_groups()
-        session.close()
+        try:
+            if session.state.fit.lanes > 1 and session.state.shutdown.has_cluster:
+                session.broker.end_groups()
+        finally:  # a second Ctrl-C
+            session.close()
 
 
 def _train_stages(session: Session, signals: ShutdownSignals) -> str | None:

@@ -53,6 +53,7 @@ def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: 
     record_stages(plan, session)
     if shutdown.interrupts_trials():
         return shutdown.failing or shutdown.budget_spent or f"the sweep was {shutdown.status}"
+    _forget_lanes(plan, session, stage)
     if not results.points:
         return f"stage {stage.number} has no trial with a value, so the search cannot continue ({ended_because})"
     with state.lock:
@@ -60,6 +61,16 @@ def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: 
     for line in lines[max(0, stage.number - 2) : stage.number]:  # the previous stage can now be compared with this one
         state.announce(line)
     return None
+
+
+def _forget_lanes(plan: Plan, session: Session, stage: PlannedStage) -> None:
+    """Forget the number of trials for each worker group that was found in a stage if the next trials train on another
+    base: a larger one may have no room for as many."""
+    one, following = (each.config.shared_values for each in plan.compositions[stage.number - 1 : stage.number + 1])
+    if one != following:
+        with session.state.lock:
+            session.state.lanes_found, session.state.has_found_lanes = 1, False
+        session.broker.forget_lanes()
 
 
 def results_of(state: SweepState, space: Space, stage: PlannedStage) -> EarlierSweep:

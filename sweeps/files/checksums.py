@@ -11,7 +11,8 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,28 @@ def parsed(text: bytes) -> dict[str, Any]:
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - callers know one error for what cannot be read
     document.pop(CHECKSUM, None)
     return document
+
+
+def parsed_lines(lines: Sequence[bytes]) -> list[dict[str, Any] | None]:
+    """Return each JSON object of lines without its checksum; None for a line that ``parsed`` refuses.
+
+    >>> parsed_lines([with_checksum(b'{"step": 10}'), with_checksum(b"{step}")])
+    [{'step': 10}, None]
+    """
+    if all(map(is_intact, lines)):
+        with suppress(ValueError):
+            together: list[dict[str, Any] | None] = json.loads(b"[%b]" % b",".join(lines))  # in a third of the time
+            for document in together:
+                assert document is not None
+                del document[CHECKSUM]
+            return together
+    documents: list[dict[str, Any] | None] = []
+    for line in lines:
+        try:
+            documents.append(parsed(line))
+        except ValueError:
+            documents.append(None)
+    return documents
 
 
 def is_intact(text: bytes) -> bool:

@@ -12,9 +12,15 @@ from pathlib import Path
 
 from sweeps.errors import UserError
 from sweeps.folders.conf_folders import conf_folder
+from sweeps.folders.sweep_folder import SWEEP_FILE
 
 MIB = 2**20
+MAX_CODE = 100 * MIB
+"""Maximum bytes of the archive, which every node of a Ray cluster downloads."""
 MAX_FILES = 20_000
+OF_GIT = ".gitignore, which is read in a git repository only (`git init` makes one)"
+OUTPUTS = "outputs"
+"""Folder of the sweeps that were started without ``output_dir``."""
 LEFT_OUT = {"__pycache__", "node_modules", "mlruns", "mlartifacts"}
 """Folders that are never sent, in addition to hidden ones, environments and the sweeps' own folder."""
 DATABASES = (".db", ".db-wal", ".db-shm", ".db-journal")
@@ -29,24 +35,37 @@ class Bundle:
     """Files by their path in the archive."""
 
     files: dict[str, Path] = field(default_factory=dict)
+    links: list[str] = field(default_factory=list)
+    """Links to folders, which are left out: most lead to data."""
 
     @classmethod
     def of_folder(cls, folder: Path, leave_out: Path) -> Bundle:
-        """Return the files of a folder, except the sweeps' own folder, those that git ignores, environments, databases
-        and hidden folders.
+        """Return the files of a folder, except folders of sweeps, those that git ignores, environments, databases,
+        hidden folders and links to folders.
 
         Raises:
-            UserError: The folder holds too many files to be a project.
+            UserError: The folder holds too many files to be a project, or git refuses to list them.
         """
-        bundle, leave_out = cls(), leave_out.absolute()
-        has_project = folder.is_relative_to(leave_out)  # output_dir=/shared, in /shared/project
+        bundle, left_out = cls(), [leave_out.absolute()]
+        if folder.is_relative_to(left_out[0]):  # output_dir=/shared, in /shared/project
+            left_out = []
+        if any(Path(folder, OUTPUTS).glob(f"*/{SWEEP_FILE}")):
+            left_out.append(folder / OUTPUTS)
         for path in _own_files(folder):
-            if path.is_relative_to(leave_out) and not has_project:
+            name = path.relative_to(folder).as_posix()
+            if path.name.endswith(DATABASES) or any(map(path.is_relative_to, left_out)):
                 continue
-            if path.name.endswith(DATABASES) or not path.is_file():
-                continue
-            bundle.add(path.relative_to(folder).as_posix(), path)
+            if path.is_file():
+                bundle.add(name, path)
+            elif path.is_dir():
+                bundle.links.append(name)
         return bundle
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes for the user about what is not sent."""
+        named = ", ".join(self.links[:3]) + (", ..." if len(self.links) > 3 else "")
+        return [f"links to folders are not sent, not even if they hold code: {named}"] if named else []
 
     def add_folder(self, folder: Path, name: str, pattern: str = "*") -> None:
         """Add a folder under another path in the archive."""
@@ -69,13 +88,13 @@ class Bundle:
         except UnicodeEncodeError:
             raise UserError(
                 f"{os.fsencode(path)!r}: the file's name is not UTF-8, which no archive can hold; rename the file, or "
-                "exclude it in .gitignore"
+                f"exclude it in {OF_GIT}"
             ) from None
         self.files[name] = path
         if len(self.files) > MAX_FILES:
             raise UserError(
                 f"more than {MAX_FILES:,} files would be sent to the cluster, {path} among them; submit from the "
-                "folder of your code, or exclude other files in .gitignore"
+                f"folder of your code, or exclude other files in {OF_GIT}"
             )
 
     def add_sweeps(self) -> None:
@@ -91,7 +110,8 @@ class Bundle:
         """Write the files as a zip archive of at most ``limit`` bytes; the same contents give the same bytes.
 
         Raises:
-            UserError: The archive is larger; the message names the largest files, and ends with the advice.
+            UserError: The archive is larger; the message names the largest files, and ends with the advice. Or a file
+                cannot be read.
         """
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             packed.writestr(zipfile.ZipInfo(TOP_FILE), "Files of a sweep, packed by `python -m sweeps submit`.\n")
@@ -99,7 +119,15 @@ class Bundle:
                 entry = zipfile.ZipInfo(name)
                 mode = 0o755 if os.access(path, os.X_OK) else 0o644
                 entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, mode << 16
-                packed.writestr(entry, path.read_bytes())
+                try:
+                    entry.file_size = path.stat().st_size
+                    with path.open("rb") as file, packed.open(entry, "w") as target:
+                        while archive.stat().st_size <= limit and (block := file.read(MIB)):
+                            target.write(block)
+                except OSError as error:
+                    raise UserError(
+                        f"{path}: cannot be packed ({error.strerror}); make it readable, or exclude it in {OF_GIT}"
+                    ) from None
                 if archive.stat().st_size > limit:
                     break
         if (size := archive.stat().st_size) > limit:
@@ -107,14 +135,15 @@ class Bundle:
             named = ", ".join(f"{name} ({path.stat().st_size / MIB:.1f} MiB)" for name, path in largest)
             raise UserError(
                 f"the files of the working folder are too large to send: {size / MIB:.1f} MiB and more when packed, "
-                f"of at most {limit / MIB:g} MiB. The largest are {named}. List in .gitignore what the "
-                f"trials do not need{advice}"
+                f"of at most {limit / MIB:g} MiB. The largest are {named}. List what the trials do not "
+                f"need in {OF_GIT}{advice}"
             )
         return archive
 
 
 def _own_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a project: in a git repository those that git does not ignore, otherwise all."""
+    """Yield the files of a project, and its links to folders: in a git repository those that git does not ignore,
+    otherwise all."""
     if (known := _known_to_git(folder)) is not None:
         for path in (folder / name for name in known if not any(map(_is_left_out, Path(name).parts[:-1]))):
             if not path.is_dir() or path.is_symlink():
@@ -124,17 +153,30 @@ def _own_files(folder: Path) -> Iterator[Path]:
         return
     for inside, folders, names in os.walk(folder):
         folders[:] = sorted(each for each in folders if not _is_left_out(each) and not _is_environment(inside, each))
-        yield from (Path(inside, name) for name in sorted(names))
+        links = [each for each in folders if Path(inside, each).is_symlink()]
+        yield from (Path(inside, name) for name in sorted([*names, *links]))
 
 
 def _known_to_git(folder: Path) -> list[str] | None:
-    """Return the files that git does not ignore; None if the folder is not in a repository, or git is missing."""
+    """Return the files that git does not ignore; None if the folder is not in a repository, or git is missing.
+
+    Raises:
+        UserError: Git refuses to read the repository, which may ignore secrets.
+    """
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        listed = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+        listed = subprocess.run(
+            command, cwd=folder, capture_output=True, check=False, env={**os.environ, "LC_ALL": "C"}
+        )
     except FileNotFoundError:
         return None
-    return None if listed.returncode else [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
+    if not listed.returncode:
+        return [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
+    reason = listed.stderr.decode(errors="replace").strip()
+    is_found = any(Path(each, ".git").exists() for each in (folder, *folder.parents))
+    if is_found and "not a git repository (or any" not in reason.lower():  # which it says of one on another disk
+        raise UserError(f"{folder}: git does not tell which files it ignores: {reason}")
+    return None
 
 
 def _is_left_out(name: str) -> bool:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,6 +40,8 @@ MARGIN_S = 60
 """Seconds after the end of a killed pod until a driver that waits for it has noticed."""
 MLFLOW_WITHIN_S = 900
 """Seconds that each attempt of a job waits for MLflow."""
+OF_SUBMITTER = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
+"""Resources of the pod that submits the driver to the pods, as KubeRay's own."""
 LABELS = {"app.kubernetes.io/managed-by": "sweeps"}
 
 Manifest = dict[str, Any]
@@ -58,9 +60,7 @@ def manifests(
     kuberay = _section(submission)
     name = kubernetes_name(submission.job_name, LONGEST_JOB if cron is None else LONGEST_SCHEDULE)
     config_map = _config_map(submission, kuberay, name, own_name=None if cron is None else NAME_OF_FIRING)
-    job = _job(kuberay, name) | _deadline(kuberay, hours)
-    (head,) = job["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]  # where the driver runs
-    head["env"] = _patience(submission)
+    job = _job(kuberay, name, _patience(submission)) | _deadline(kuberay, hours)
     if ARCHIVE in config_map.get("binaryData", {}):
         job["runtimeEnvYAML"] = f"working_dir: file://{FOLDER}/{ARCHIVE}\n"
     metadata = {"name": name, "namespace": kuberay.namespace, "labels": _labels(kuberay)}
@@ -84,7 +84,9 @@ def cron_job(
     config_map = _config_map(submission, kuberay, name, own_name="$JOB_NAME", prefix=UNPACK)
     script = config_map["data"][SCRIPT].replace(JOIN, "cluster.address=local")
     config_map["data"][SCRIPT] = script if "binaryData" in config_map else script.removeprefix(UNPACK)
-    pod = _template(kuberay, kuberay.workers, name, "sweep")
+    label = {"fieldPath": "metadata.labels['job-name']"}
+    own_name = {"name": "JOB_NAME", "valueFrom": {"fieldRef": label}}
+    pod = _template(kuberay, kuberay.workers, name, "sweep", [own_name, *_patience(submission)])
     pod["spec"]["restartPolicy"] = "Never"
     pod["spec"]["terminationGracePeriodSeconds"] = killed_after_s(submission.config)
     (container,) = pod["spec"]["containers"]
@@ -92,8 +94,6 @@ def cron_job(
     pod["spec"]["volumes"].append({"name": "shared-memory", "emptyDir": {"medium": "Memory"}})
     container["volumeMounts"].append({"name": "shared-memory", "mountPath": "/dev/shm"})  # noqa: S108
     container["command"] = ["bash", f"{FOLDER}/{SCRIPT}"]
-    label = {"fieldPath": "metadata.labels['job-name']"}
-    container["env"] = [{"name": "JOB_NAME", "valueFrom": {"fieldRef": label}}, *_patience(submission)]
     job: Manifest = {"backoffLimit": kuberay.max_failures, "ttlSecondsAfterFinished": kuberay.keep_s}
     job |= _deadline(kuberay, hours)
     spec = {
@@ -201,6 +201,7 @@ def _config_map(
         "data": {SCRIPT: f"{prefix}exec {command}\n"},
     }
     if kuberay.code == "config_map" and submission.bundle.files:
+        submission.notes.extend(submission.bundle.notes)
         with TemporaryDirectory() as folder:
             limit = MAX_CONFIG_MAP - len(command) - 1024
             advice = ", or build your code into the image (cluster.kuberay.code=image)"
@@ -209,7 +210,8 @@ def _config_map(
     return document
 
 
-def _job(kuberay: KubeRay, name: str) -> Manifest:
+def _job(kuberay: KubeRay, name: str, of_driver: list[Manifest]) -> Manifest:
+    """Return a RayJob's specification; its driver has these environment variables."""
     job: Manifest = {
         "entrypoint": f"bash {FOLDER}/{SCRIPT}",
         "submissionMode": "K8sJobMode",
@@ -221,7 +223,7 @@ def _job(kuberay: KubeRay, name: str) -> Manifest:
             "headGroupSpec": {
                 # No trial runs beside the driver.
                 "rayStartParams": {"num-cpus": "0", "num-gpus": "0", "dashboard-host": "0.0.0.0"},  # noqa: S104
-                "template": _template(kuberay, kuberay.head, name, "ray-head"),
+                "template": _template(kuberay, kuberay.head, name, "ray-head", of_driver),
             },
             "workerGroupSpecs": [
                 {
@@ -235,6 +237,9 @@ def _job(kuberay: KubeRay, name: str) -> Manifest:
             ],
         },
     }
+    if access := _access(kuberay):  # which KubeRay does not give to its own pod, with the same image
+        submitter = {"name": "ray-job-submitter", "image": kuberay.image, "resources": OF_SUBMITTER}
+        job["submitterPodTemplate"] = {"spec": {"restartPolicy": "Never", "containers": [submitter], **access}}
     return job
 
 
@@ -254,7 +259,17 @@ def _deadline(kuberay: KubeRay, hours: float | None) -> Manifest:
     return {"activeDeadlineSeconds": int(min(limits) * 3600)} if limits else {}
 
 
-def _template(kuberay: KubeRay, pod: Pod, name: str, container: str) -> Manifest:
+def _access(kuberay: KubeRay) -> Manifest:
+    """Return the fields of a pod with which it may pull the image."""
+    access: Manifest = {}
+    if kuberay.image_pull_secrets:
+        access["imagePullSecrets"] = [{"name": each} for each in kuberay.image_pull_secrets]
+    if kuberay.service_account is not None:
+        access["serviceAccountName"] = kuberay.service_account
+    return access
+
+
+def _template(kuberay: KubeRay, pod: Pod, name: str, container: str, environment: Sequence[Manifest] = ()) -> Manifest:
     resources = {"cpu": str(pod.cpus), "memory": f"{pod.memory_gib}Gi"}
     if pod.gpus:
         resources["nvidia.com/gpu"] = str(pod.gpus)
@@ -271,11 +286,9 @@ def _template(kuberay: KubeRay, pod: Pod, name: str, container: str) -> Manifest
     }
     if kuberay.secrets:
         inside["envFrom"] = [{"secretRef": {"name": each}} for each in kuberay.secrets]
-    spec: Manifest = {"containers": [inside], "volumes": volumes}
+    if environment:
+        inside["env"] = list(environment)
+    spec: Manifest = {"containers": [inside], "volumes": volumes, **_access(kuberay)}
     if pod.node_selector:
         spec["nodeSelector"] = dict(pod.node_selector)
-    if kuberay.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": each} for each in kuberay.image_pull_secrets]
-    if kuberay.service_account is not None:
-        spec["serviceAccountName"] = kuberay.service_account
     return {"spec": spec}

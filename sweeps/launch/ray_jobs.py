@@ -9,12 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sweeps.errors import ConfigError, UserError
+from sweeps.launch.bundle import MAX_CODE
 from sweeps.launch.submission import Submission, check_reachable
 from sweeps.texts.uri_passwords import holds_password
 
 ARCHIVE = "code.zip"
-MAX_ARCHIVE = 100 * 2**20
-"""Maximum bytes of the code, which every node of the cluster downloads."""
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
 """Environment variable with the address of the job server, which Ray's own commands also read."""
 
@@ -61,6 +60,7 @@ def ray_job(submission: Submission, dashboard: str | None = None) -> RayJob:
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, where the cluster is started, and give the address "
             "without it here"
         )
+    submission.notes.extend(submission.bundle.notes)
     submission.bundle.add_sweeps()
     return RayJob(address, submission.job_name, submission.command(), submission)
 
@@ -76,7 +76,7 @@ def submit(job: RayJob) -> None:
 
     with TemporaryDirectory() as folder:
         advice = ", or put it into an image or onto storage that the nodes share"
-        archive = job.submission.bundle.write(Path(folder, ARCHIVE), MAX_ARCHIVE, advice)
+        archive = job.submission.bundle.write(Path(folder, ARCHIVE), MAX_CODE, advice)
         try:
             client = JobSubmissionClient(job.address)
             client.submit_job(
@@ -86,8 +86,17 @@ def submit(job: RayJob) -> None:
                 metadata={"sweep": job.submission.name},
             )
         except (AuthenticationError, OSError, RuntimeError, ValueError) as error:
-            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise UserError(
-                f"cluster.address={job.address}: its job server does not accept the job ({reason}); the cluster must "
-                "have been started with ray[default], and RAY_AUTH_TOKEN must be the same here and there"
-            ) from None
+            raise _refusal(job, error) from None
+
+
+def _refusal(job: RayJob, error: Exception) -> UserError:
+    # The job server answers with a traceback, which Ray follows by a period.
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" .")] or [type(error).__name__]
+    failed = any(line.endswith("Traceback (most recent call last):") for line in lines)
+    reason = lines[-1 if failed else 0]
+    fix = "the cluster must have been started with ray[default], and RAY_AUTH_TOKEN must be the same here and there"
+    if "already exists" in reason:
+        fix = f"choose another --name, or `ray job delete --address {job.address} {job.submission_id}`"
+    elif failed:
+        fix = "the cluster's dashboard.log has more"
+    return UserError(f"cluster.address={job.address}: its job server does not accept the job ({reason}); {fix}")

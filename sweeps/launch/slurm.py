@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import os
 import shlex
@@ -14,14 +15,12 @@ from pathlib import Path
 from sweeps.config.launch import Slurm
 from sweeps.errors import UserError
 from sweeps.files.whole_files import replacing
-from sweeps.launch.submission import Submission
+from sweeps.launch.submission import MANY, Submission
 from sweeps.runtime.reservation import data_cpus_of, reserved_per_worker
 from sweeps.storage.location import is_remote
 
 BODY = Path(__file__).with_name("slurm_job.sh")
 """Part of the script that is the same in every job."""
-MANY = 4096
-"""Assumed CPUs of an exclusive node until Slurm has chosen one."""
 JOBS = ".submitted"
 """Folder in ``output_dir`` with a folder for each submitted sweep: the script, the log, and the state of its job."""
 
@@ -30,25 +29,25 @@ SCRIPT = "job.sh"
 
 
 def job_folder(submission: Submission) -> Path:
-    """Return the folder of a submitted sweep's job."""
-    return _outputs(submission) / JOBS / submission.name
-
-
-def _outputs(submission: Submission) -> Path:
-    """Return ``output_dir``; if that is in an object store, a folder in the working folder."""
+    """Return the folder of a submitted sweep's job, in ``output_dir``; if that is in an object store, in the working
+    folder."""
     given = submission.config.output_dir
-    return Path("outputs" if is_remote(given) else given).expanduser().absolute()
+    return Path("outputs" if is_remote(given) else given).expanduser().absolute() / JOBS / submission.name
 
 
-def batch_script(submission: Submission) -> str:
+def batch_script(submission: Submission, *, in_place: bool = False) -> str:
     """Return the batch script of a sweep.
+
+    Args:
+        in_place: Whether the nodes are those of the current job, whatever the config asks for.
 
     Raises:
         DoesNotFit: A trial does not fit on the nodes that the job asks for.
     """
     slurm = submission.config.cluster.slurm or Slurm()
-    cpus = slurm.cpus_per_node or (None if slurm.exclusive else _cpus_of_trial(submission, slurm.nodes))
-    submission.check_fit("cluster.slurm", slurm.nodes, MANY if cpus is None else cpus, slurm.gpus_per_node)
+    cpus = slurm.cpus_per_node or (None if slurm.exclusive else _cpus_of_node(submission, slurm))
+    if not in_place:
+        submission.check_fit("cluster.slurm", slurm.nodes, MANY if cpus is None else cpus, slurm.gpus_per_node)
     folder = job_folder(submission)
     return "\n".join(
         [
@@ -75,7 +74,7 @@ def submit(submission: Submission) -> tuple[str, Path]:
         raise UserError(
             f"--name={submission.name}: a job of this sweep is in Slurm's queue; choose another --name, or cancel it"
         )
-    script = _written(submission)
+    script = _written(submission, batch_script(submission))
     try:
         done = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -105,7 +104,7 @@ def is_inside_job() -> bool:
 def run_in_place(submission: Submission) -> int:
     """Run the script on the nodes of the current job, and return its exit status. Ctrl-C reaches the script, too, which
     ends when the trials have saved their state."""
-    script = _written(submission)
+    script = _written(submission, batch_script(submission, in_place=True))
     with subprocess.Popen(["bash", str(script)], env={**os.environ, "in_place": str(os.getpid())}) as process:
         while process.returncode is None:
             with contextlib.suppress(KeyboardInterrupt):
@@ -113,22 +112,27 @@ def run_in_place(submission: Submission) -> int:
     return process.returncode
 
 
-def _written(submission: Submission) -> Path:
-    text, folder = batch_script(submission), job_folder(submission)
+def _written(submission: Submission, text: str) -> Path:
+    folder = job_folder(submission)
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / SCRIPT) as file:
         file.write_text(text, encoding="utf-8")
     return folder / SCRIPT
 
 
-def _cpus_of_trial(submission: Submission, nodes: int) -> int:
-    """Return the CPUs of each node for one trial, or for the trials that share workers; each worker is on one node."""
-    config = submission.config
+def _cpus_of_node(submission: Submission, slurm: Slurm) -> int:
+    """Return the CPUs of each node for one trial, or for the trials that share workers, and for as many more as its
+    GPUs have room for; each worker is on one node."""
+    config, nodes = submission.config, slurm.nodes
     scaling = config.scaling
+    with_gpus = slurm.gpus_per_node > 0 and scaling.placed.use_gpu is not False
+    per_worker = reserved_per_worker(scaling.placed, use_gpu=with_gpus)
     on_node = scaling.min_workers if scaling.placement == "STRICT_PACK" else math.ceil(scaling.min_workers / nodes)
+    if gpus := per_worker.get("GPU"):
+        on_node = max(on_node, int(slurm.gpus_per_node / gpus + 1e-9))
     shared_by = 1 if scaling.trials_per_group == "auto" else scaling.trials_per_group
-    of_workers = on_node * reserved_per_worker(scaling.placed, use_gpu=False)["CPU"]
-    return max(math.ceil(of_workers + data_cpus_of(config) * shared_by / nodes), 1)
+    groups = max(on_node * nodes // scaling.min_workers, 1)
+    return max(math.ceil(on_node * per_worker["CPU"] + data_cpus_of(config) * shared_by * groups / nodes), 1)
 
 
 def _directives(submission: Submission, slurm: Slurm, cpus: int | None, folder: Path) -> Iterator[str]:
@@ -167,22 +171,23 @@ def _variables(submission: Submission, slurm: Slurm, folder: Path) -> Iterator[s
         "gpus_per_node": slurm.gpus_per_node,
         "max_failures": slurm.max_failures,
         "stop_before_limit_s": slurm.stop_before_limit_s,
+        "configs": "\n".join(f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each}" for each in submission.configs),
     }
     yield from (f"{name}={shlex.quote(str(value))}" for name, value in values.items())
     yield f"arguments=({shlex.join(submission.arguments)})"
-    srun_options, inside = _container(submission, slurm)
+    srun_options, inside = _container(submission, slurm, folder.parents[1])
     yield f"srun_options=({shlex.join(srun_options)})"
     yield f"inside=({shlex.join(inside)})"
 
 
-def _container(submission: Submission, slurm: Slurm) -> tuple[list[str], list[str]]:
+def _container(submission: Submission, slurm: Slurm, outputs: Path) -> tuple[list[str], list[str]]:
     """Return options of srun, and the command that runs inside the container."""
     container = slurm.container
     if container is None:
         return [], []
     here = Path.cwd()
     configs = [each.partition("=")[2] for each in submission.arguments if each.startswith("--config-dir=")]
-    folders = [Path(os.path.abspath(each)) for each in (str(_outputs(submission)), *configs)]  # noqa: PTH100 - links stay
+    folders = [Path(os.path.abspath(each)) for each in (str(outputs), *configs)]  # noqa: PTH100 - links stay
     mounts = [*container.mounts, str(here), *(str(each) for each in folders if not each.is_relative_to(here))]
     if container.runtime == "pyxis":
         pairs = ",".join(each if ":" in each else f"{each}:{each}" for each in mounts)

@@ -7,7 +7,8 @@ mkdir -p "$folder"
 run="$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}"
 failures="$folder/failures-$SLURM_JOB_ID"
 export stop="$folder/stop-$run" status="$folder/status-$run" outcome="$folder/outcome.json"
-rm -f "$stop" "$status" "$outcome"
+# NFS remembers for up to a minute that a file is missing. When a file is opened, it looks for what others have written.
+for file in "$stop" "$status" "$outcome"; do : > "$file"; done
 
 log() { echo "sweeps: $(date '+%F %T') job $run: $*"; }
 
@@ -26,8 +27,14 @@ export RAY_memory_monitor_refresh_ms="${RAY_memory_monitor_refresh_ms:-0}"
 # answered in the run before, may be away; a job that ends without it is not put back into the queue.
 [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && export SWEEPS_WAIT_FOR_DRIVER_S=300 SWEEPS_WAIT_FOR_MLFLOW_S=3600
 
-# In place, this may be a step of the job, whose binding to CPUs srun would repeat on all nodes.
+# In place, this may be a step of the job, whose binding to CPUs srun would repeat on all nodes, and the job has what its
+# own tasks needed: each node gives Ray all that the job has there.
 unset "${!SLURM_CPU_BIND@}"
+if [ -n "${in_place:-}" ]; then
+  unset SLURM_CPUS_PER_TASK SLURM_GPUS_PER_TASK
+  gpus_per_node=0
+  export APPTAINER_NV=1
+fi
 
 # The first node is the head of the cluster, at the address from which it reaches the last one. `salloc` may run this on
 # the login node.
@@ -44,12 +51,12 @@ if [ "$nodes" -gt 1 ]; then
 fi
 export RAY_ADDRESS="$head:$port"
 
-# The driver, on the first node. It saves the trials' state and ends when the file "stop" appears.
+# The driver, on the first node. It saves the trials' state and ends when there is a line in the file "stop".
 export driver='
 "$python" -m sweeps "$@" > "$outcome" &
 pid=$!
 while kill -0 "$pid" 2> /dev/null; do
-  if [ -e "$stop" ]; then kill -TERM "$pid"; break; fi
+  if read -r _ < "$stop"; then kill -TERM "$pid"; break; fi
   sleep 1
 done
 wait "$pid"
@@ -66,9 +73,14 @@ peer=$last
 [ "$SLURM_NODEID" = $((nodes - 1)) ] && peer=$head
 device=$(ip -4 route get "$peer" 2> /dev/null | sed -n "s/.* dev \([^ ]*\).*/\1/p")
 [ -n "$device" ] && export GLOO_SOCKET_IFNAME="${GLOO_SOCKET_IFNAME:-$device}"
-options=(--temp-dir="$session" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$gpus_per_node" --disable-usage-stats)
-options+=(--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port=0)
+options=(--temp-dir="$session" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="${SLURM_GPUS_ON_NODE:-$gpus_per_node}")
+options+=(--disable-usage-stats --min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port=0)
 [ "$SLURM_NODEID" = 0 ] && options+=(--include-dashboard=false)
+# Ray does not see the memory limit of a job of Slurm.
+from_sweeps="from sweeps.runtime.node_resources import memory_of_node; print(*memory_of_node())"
+if read -r memory objects < <("$python" -c "$from_sweeps"); then
+  options+=(--memory="$memory" --object-store-memory="$objects")
+fi
 if [ -n "${ROCR_VISIBLE_DEVICES:-}" ]; then  # as Slurm names the GPUs of AMD; Ray refuses it
   export HIP_VISIBLE_DEVICES="${HIP_VISIBLE_DEVICES:-$ROCR_VISIBLE_DEVICES}"
   unset ROCR_VISIBLE_DEVICES
@@ -87,7 +99,7 @@ fi
 pid=$!
 while kill -0 "$pid" 2> /dev/null; do
   # When the driver has ended, all its processes may, at once; Ray would take half a minute.
-  [ -e "$status" ] && [ -n "${alone[*]}" ] && kill -KILL "$pid"
+  read -r _ < "$status" && [ -n "${alone[*]}" ] && kill -KILL "$pid"
   sleep 1
 done
 '
@@ -107,14 +119,20 @@ is_time_up=
 on_time_limit() {
   is_time_up=1
   log "the time limit is near; the trials save their state"
-  touch "$stop"
+  echo "time limit" > "$stop"
   # What has not ended by itself shortly before the limit is continued from its last checkpoint.
+  [ -n "${in_place:-}" ] && return
   (sleep $((stop_before_limit_s - 20)) && log "the trials took too long" && scontrol requeue "$SLURM_JOB_ID") &
 }
 trap on_time_limit USR1
-trap 'touch "$stop"' TERM INT
+trap 'echo signal > "$stop"' TERM INT
 
 log "runs on $SLURM_JOB_NODELIST"
+# The first run reads the configs, and the job may have waited for days.
+if [ -n "$configs" ] && [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
+  changed=$(sha256sum --check --quiet 2> /dev/null <<< "$configs" | sed 's/: FAILED.*//' | paste -s -d ' ')
+  [ -n "$changed" ] && log "changed since the sweep was submitted, which begins with what they say now: $changed"
+fi
 # Nodes may differ, as in 64(x2),48: a step has the same number of CPUs on all of them.
 cpus=$(tr ',' '\n' <<< "$SLURM_JOB_CPUS_PER_NODE" | sed 's/(.*//' | sort -n | head -n 1)
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-$cpus}" \
@@ -122,11 +140,11 @@ srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task="${S
 step=$!
 patience=30
 while kill -0 "$step" 2> /dev/null && [ "$patience" -gt 0 ]; do
-  [ -e "$status" ] && patience=$((patience - 1))
+  read -r _ < "$status" && patience=$((patience - 1))
   sleep 1
 done
 
-code=$(cat "$status" 2> /dev/null || echo none)
+read -r code < "$status" || code=none
 job() { scontrol show job "$SLURM_JOB_ID" --oneliner | sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
 case "$code" in
   0) log "the sweep has ended"; exit 0 ;;
@@ -138,7 +156,7 @@ if [[ "$(job PreemptTime)" = [0-9]* ]] && [ "$(job SuspendTime)" = None ] && [ "
   requeue "preempted by another job" 130
 fi
 case "$code" in
-  1) [ -s "$outcome" ] && { log "the sweep has ended without a successful trial"; exit 1; } ;;
+  1) read -r _ < "$outcome" && { log "the sweep has ended without a successful trial"; exit 1; } ;;
   2) log "the sweep cannot run; the message is above"; exit 2 ;;
   130) log "the sweep was interrupted; \`python -m sweeps submit --resume\` continues it"; exit 130 ;;
 esac

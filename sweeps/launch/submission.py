@@ -6,11 +6,12 @@ import math
 import shlex
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from sweeps.compose import Composition
 from sweeps.config import SweepConfig
@@ -24,6 +25,7 @@ from sweeps.storage.location import is_remote, joined
 from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import newer_files
 from sweeps.texts.uri_passwords import holds_password, redact_uri
+from sweeps.texts.wording import counted
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.sweep_run import PARENT_FILE, is_recorded
 from sweeps.tracking.uris import default_uri, sqlite_path
@@ -33,6 +35,8 @@ JOIN = "cluster.address=auto"
 """Override with which a driver joins the cluster in which it is started."""
 ENDS_WITHIN_S = 120.0
 """Seconds in which a driver that was told to end does so, besides those that its trials may take."""
+MANY = 4096
+"""Assumed CPUs of a node that has as many as its trials can use."""
 READ_WITHIN_S = 15.0
 """Maximum seconds to look for a sweep in an object store. Without network, libraries of some try for a quarter of an
 hour."""
@@ -57,6 +61,10 @@ class Submission:
     """Files that are sent with the sweep; None if the cluster sees the same folder."""
     scalings: list[Scaling] = field(default_factory=list)
     """Workers of every kind of trial in the space; empty if the sweep has run already."""
+    configs: list[Path] = field(default_factory=list)
+    """The user's YAML files that the config was read from; empty if the sweep has run already."""
+    notes: list[str] = field(default_factory=list)
+    """Notes for the user about what was submitted."""
 
     @property
     def job_name(self) -> str:
@@ -89,7 +97,7 @@ class Submission:
 
     def check_fit(self, asked: str, nodes: int, cpus: float, gpus: float) -> None:
         """Check that the nodes that a section of the config asks for, each with these CPUs and GPUs, hold at least one
-        trial.
+        trial, and note whether more CPUs would use more of the GPUs.
 
         Raises:
             DoesNotFit: No trial fits on the nodes.
@@ -97,10 +105,18 @@ class Submission:
         if not self.scalings:
             return
         kinds = {accelerator(each.accelerator_type): gpus for each in self.scalings if each.accelerator_type and gpus}
+        node = {"CPU": cpus, **({"GPU": gpus} if gpus else {}), **kinds}
         try:
-            fit(self.config, self.scalings, [{"CPU": cpus, **({"GPU": gpus} if gpus else {}), **kinds}] * nodes)
+            found, possible = (
+                fit(self.config, self.scalings, [{**node, "CPU": each}] * nodes) for each in (cpus, MANY)
+            )
         except DoesNotFit as error:
             raise DoesNotFit(error.reason, f"ask for more in {asked}") from None
+        if found.use_gpu and found.concurrent < possible.concurrent:
+            self.notes.append(
+                f"{asked}: {cpus:g} CPUs and {gpus:g} GPUs a node run {counted(found.concurrent, 'trial')} at once, "
+                f"and leave GPUs unused; more CPUs allow {possible.concurrent}"
+            )
 
 
 def tracking_option(uri: str) -> str:
@@ -142,7 +158,8 @@ def new_submission(
         if not is_given and not holds_password(plan.config.tracking.uri):  # the job's command can be seen by others
             arguments.append(f"tracking.uri={plan.config.tracking.uri}")
     arguments = ["run", *arguments, JOIN, f"--name={plan.name}", "--resume", "--json"]
-    return Submission(plan.name, plan.composition.conf, plan.config, arguments, bundle, plan.scalings)
+    composed = plan.composition
+    return Submission(plan.name, composed.conf, plan.config, arguments, bundle, plan.scalings, composed.files)
 
 
 def resumed_submission(record: SweepRecord, composition: Composition, to: Target, uri: str) -> Submission:
@@ -170,27 +187,27 @@ def check_reachable(config: SweepConfig, folders: Sequence[str] | None = None) -
     Raises:
         ConfigError: Names every store that only this machine has.
     """
-    store = sqlite_path(config.tracking.uri)
-    paths: Mapping[str, tuple[str, Path | None, str]] = {
-        "tracking.uri": (config.tracking.uri, store, "the address of an MLflow server, or a file"),
-        "output_dir": (
-            config.output_dir,
-            None if "://" in config.output_dir else Path(config.output_dir),
-            "the absolute path of a folder",
-        ),
-    }
+    uri, output_dir = config.tracking.uri, config.output_dir
     where = "that all nodes share"
     if folders is not None:
         where = f"below {' or '.join(folders) or 'a path of cluster.kuberay.volumes'}"
-    raise_mistakes(
-        f"{key}={value}: only this machine has it; give {fix} {where}"
-        for key, (value, path, fix) in paths.items()
-        if path is not None and not (path.is_absolute() and _is_within(path, folders))
-    )
+    only_here, store, mistakes = "only this machine has it; give the", sqlite_path(uri), list[str]()
+    if store is not None and not _is_shared(store, folders):
+        mistakes.append(f"tracking.uri={uri}: {only_here} address of an MLflow server, or a file {where}")
+    if folders is not None and _is_loopback(uri):
+        mistakes.append(f"tracking.uri={redact_uri(uri)}: in a pod this is the pod itself; give the name of the server")
+    if not is_remote(output_dir) and not _is_shared(Path(output_dir), folders):
+        mistakes.append(f"output_dir={output_dir}: {only_here} absolute path of a folder {where}")
+    raise_mistakes(mistakes)
 
 
-def _is_within(path: Path, folders: Sequence[str] | None) -> bool:
-    return folders is None or any(path.is_relative_to(each) for each in folders)
+def _is_shared(path: Path, folders: Sequence[str] | None) -> bool:
+    return path.is_absolute() and (folders is None or any(path.is_relative_to(each) for each in folders))
+
+
+def _is_loopback(uri: str) -> bool:
+    host = urlsplit(uri).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _travelling(tokens: Sequence[str], config_dirs: Sequence[Path], read: Sequence[Path], bundle: Bundle) -> list[str]:

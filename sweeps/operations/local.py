@@ -26,7 +26,7 @@ class Local(Operations):
             tracking_uri: MLflow store or server; default: that of this process.
             tell: Receives messages about progress.
         """
-        self._tracking_uri, self._tell = tracking_uri, tell
+        self._tracking_uri, self._tell = None if tracking_uri is None else str(tracking_uri), tell
 
     @property
     def uri(self) -> str:

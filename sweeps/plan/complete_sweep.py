@@ -41,12 +41,7 @@ def _all_started(record: SweepRecord, plan: Plan) -> bool:
 
 
 def may_train(record: SweepRecord, plan: Plan) -> bool:
-    """Whether trials or repeats may be left to train; otherwise `resume` only completes the record."""
-    # The journal is asked second, since that takes longer: MLflow may not have received the ends of trials.
-    return _may_train(record, plan) and _may_train(_with_undelivered(record, plan.folder), plan)
-
-
-def _may_train(record: SweepRecord, plan: Plan) -> bool:
+    """Whether trials or repeats may be left to train, by a record; otherwise `resume` only completes the record."""
     if any(
         each.state in ("running", "stopped", INTERRUPTED) and not each.stopped_for_good for each in record.all_trials
     ):
@@ -58,7 +53,7 @@ def _may_train(record: SweepRecord, plan: Plan) -> bool:
     return bool(plan.config.search.confirm) and not has_winner and candidates >= MIN_RUNS
 
 
-def _with_undelivered(record: SweepRecord, folder: Path) -> SweepRecord:
+def with_undelivered(record: SweepRecord, folder: Path) -> SweepRecord:
     """Return a record with all that the journal in the sweep's folder has."""
     parent = RawRun(
         run_id=record.mlflow.run_id,

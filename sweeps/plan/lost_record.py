@@ -34,7 +34,7 @@ def record_to_resume(uri: str, sweep: str, folder: Path | None = None, location:
         UnknownName: The store has no such sweep, and there is no folder of one in which the search began.
         UserError: A person has deleted the sweep's run in MLflow, or the sweep is recorded in another store.
     """
-    folder = (folder or Path("outputs", sweep)).expanduser().absolute()
+    folder = (folder or Path(f"outputs/{sweep}")).expanduser().absolute()
     started_ms = own_start(folder)
     try:
         return load_sweep(uri, sweep, started_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from sweeps.config.sweep_name import MAX_NAME_BYTES, MAX_NAME_LENGTH, is_sweep_name, with_ending
+from sweeps.config.sweep_name import MAX_NAME_BYTES, MAX_NAME_LENGTH, NAME_LETTERS, is_sweep_name, with_ending
 from sweeps.errors import ConfigError
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
@@ -29,9 +29,8 @@ def checked_name(name: str) -> str:
     """
     if not is_sweep_name(name):
         raise ConfigError(
-            f"--name={name}: use letters, digits, '.', '_' and '-', at most {MAX_NAME_LENGTH} ({MAX_NAME_BYTES} "
-            "bytes), and begin with a letter or a digit; without --name the sweep is named after its config and the "
-            "time"
+            f"--name={name}: must have only {NAME_LETTERS}, at most {MAX_NAME_LENGTH} ({MAX_NAME_BYTES} bytes); "
+            "without --name the sweep is named after its config and the time"
         )
     return name
 

@@ -35,7 +35,7 @@ from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.argument_checks import check_arguments, configs_of_trials
 from sweeps.validate.command_checks import check_command, command_notes
-from sweeps.validate.config_checks import Approve, check_sweep, check_training, lookup_in
+from sweeps.validate.config_checks import Approve, check_sweep, check_training, lookup_in, partly_invalid_ranges
 from sweeps.validate.data_checks import check_data
 from sweeps.validate.hub_checks import HubName, check_hub, hub_names
 from sweeps.validate.search_notes import search_notes
@@ -255,6 +255,7 @@ class Plan:
         return [
             *self.points.notes(),
             *search_notes(self.composition, self.space, self.points.lookup),
+            *partly_invalid_ranges(self.points),
             *command_notes(self.composition),
             *storage_notes(self.config),
             *([] if self.alone is None else [self.alone]),

@@ -10,10 +10,10 @@ from typing import Any
 
 from sweeps.compose import Composition
 from sweeps.constants import TAG_FOLDER
-from sweeps.errors import AlreadyDone, UserError
+from sweeps.errors import AlreadyDone, ConfigError, UserError
 from sweeps.folders.driver_lock import driver_was_killed, is_held
 from sweeps.folders.sweep_folder import SWEEP_FILE
-from sweeps.plan.complete_sweep import is_complete, may_train
+from sweeps.plan.complete_sweep import is_complete, may_train, with_undelivered
 from sweeps.plan.extend import extended
 from sweeps.plan.plan import Plan, all_scalings, check_code_and_data
 from sweeps.plan.saved_sweep import saved_document
@@ -107,8 +107,15 @@ def check_before_training(plan: Plan) -> None:
         ConfigError: Trials would fail when they start; the message has every mistake, one per line.
     """
     assert isinstance(plan, ReopenedPlan)
-    if plan.changes or may_train(plan.record, plan):
+    record = plan.record
+    if not plan.changes and not may_train(record, plan):
+        return
+    try:
         check_code_and_data(plan, is_new=False)
+    except ConfigError:
+        # The journal, which takes seconds after thousands of trials, may have ends that MLflow has not received.
+        if plan.changes or may_train(with_undelivered(record, plan.folder), plan):
+            raise
 
 
 def as_last_saved(plan: Plan) -> Plan:

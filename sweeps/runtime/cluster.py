@@ -24,7 +24,7 @@ from sweeps.errors import RayNotStarted, UserError
 from sweeps.runtime.cluster_processes import OwnCluster, cluster_processes
 from sweeps.runtime.environment import chosen_variables, setting_up
 from sweeps.runtime.fork_server import ADDRESS, MAX_FOLDER, MODULES, RAY_MODULES, ForkServer, task_modules
-from sweeps.runtime.node_resources import label
+from sweeps.runtime.node_resources import label, memory_of_node
 from sweeps.runtime.process_limits import check_limits
 from sweeps.runtime.start_watch import killed_if_ray_hangs
 
@@ -61,7 +61,7 @@ def connected(
         forks: Fork server for the worker processes of a cluster that is started here.
 
     Raises:
-        UserError: ``cluster.address`` does not answer.
+        UserError: ``cluster.address`` does not answer, or this process has a session of Ray already.
     """
     with _quiet_libraries(), _connection(config, code, forks) as connection:
         yield connection
@@ -73,7 +73,18 @@ def _connection(config: SweepConfig, code: Path | None, forks: ForkServer | None
 
     from sweeps.compat.ray_core import keeping_handler_of_sigterm, listening_on_loopback
 
+    if ray.is_initialized():  # a second start fails, and what is done about that would end the user's session
+        raise UserError(
+            "Ray is already in use in this process, and a sweep starts or joins a cluster of its own: call "
+            "ray.shutdown() first, which ends that session's actors and objects, or run the sweep in another process"
+        )
     cluster, others = config.cluster, cluster_processes()
+    key = "RAY_ADDRESS" if cluster.address == "auto" else "cluster.address"
+    if (address := os.environ.get(key, cluster.address)).startswith("ray://"):
+        raise UserError(
+            f"{key}={address}: is the address of Ray Client, which cannot run a sweep; give that of the cluster, "
+            "HOST:6379, on one of its nodes, or use `submit --to ray`"
+        )
     process = None if forks is None else psutil.Process(forks.process.pid)
     local = cluster.address == "local"
     environment = worker_environment(cluster)
@@ -84,7 +95,9 @@ def _connection(config: SweepConfig, code: Path | None, forks: ForkServer | None
         runtime_env["working_dir"] = str(code)
     arguments: dict[str, Any] = {"runtime_env": runtime_env}
     if local:
+        memory, objects = memory_of_node()
         arguments = {"num_cpus": cluster.num_cpus, "num_gpus": cluster.num_gpus, "include_dashboard": False}
+        arguments |= {"_memory": memory, "object_store_memory": objects}
         if forks is not None:
             environment[ADDRESS] = forks.address
     try:

@@ -74,6 +74,7 @@ class DriverSide(Side):
     set_room = tells("room", Broker.set_room)
     set_groups = tells("groups", Broker.set_groups)
     set_lanes = tells("lanes", Broker.set_lanes)
+    forget_lanes = tells("lanes", Broker.forget_lanes)
     avoid = tells("avoid", Broker.avoid)
     check_nodes = tells("check", Broker.check_nodes)
     stop_waiting_for_answers = tells("answers", Broker.stop_waiting_for_answers)

@@ -76,7 +76,7 @@ class SharedSlots(ABC):
     async def set_groups(self, most: int) -> None:
         """Set the number of worker groups with lanes for which there is room at a time. Trials of a group that has not
         started, and has no room now, go to the other groups: new trials would keep those busy, so that the group would
-        never get their resources."""
+        never get their resources. If there is room for further groups, trials that wait for a lane go to these."""
         self._most_groups = most
         queues = self._open_groups()
         starting = [
@@ -84,9 +84,13 @@ class SharedSlots(ABC):
         ]
         for name, queue, spec in starting[::-1][: max(0, len(queues) - most)]:
             await queue.close()
-            for each in queue.withdraw_all():
+            for each in queue.withdraw_beyond():
                 await self.assign_lane(each, spec)
             self._begin_task(self._end_group(name, "there is no room for its workers any more"))
+        if len(queues) < most:
+            for name, queue in queues.items():
+                for each in queue.withdraw_beyond(self._number_of_lanes(name)):
+                    await self.assign_lane(each, self._specs[name])
 
     async def end_groups(self) -> None:
         """End all worker groups with lanes, because the sweep has ended."""
@@ -105,17 +109,24 @@ class SharedSlots(ABC):
         self._idle.free_if_others_wait()
 
     def _emptiest(self, trial: str) -> str | None:
-        """Return the slot with the fewest trials; None if another worker group should be started. Trials that must
-        train alone go to the same slots if possible."""
+        """Return the slot with the fewest trials; None if another worker group should be started. Among slots with as
+        many lanes as trials, or with fewer trials, those that must train alone go to the same slots if possible."""
         queues, is_alone = self._open_groups(), trial in self._alone
-        emptiest = min(
-            queues,
-            key=lambda name: (queues[name].num_trials and queues[name].has_alone != is_alone, queues[name].num_trials),
-            default=None,
-        )
+
+        def order(name: str) -> tuple[bool, bool, int]:
+            number = queues[name].num_trials
+            return number >= self._number_of_lanes(name), number > 0 and queues[name].has_alone != is_alone, number
+
+        emptiest = min(queues, key=order, default=None)
         if emptiest is None or (queues[emptiest].num_trials and len(queues) < self._most_groups):
             return None
         return emptiest
+
+    def _number_of_lanes(self, slot: str) -> int:
+        """Return the number of trials that a slot's workers train at a time."""
+        lanes = self._specs[slot].lanes
+        assert lanes is not None
+        return min(lanes.number, self._lanes[0]) if lanes.is_found_while_training else lanes.number
 
     def _open_groups(self) -> dict[str, LaneQueue]:
         """Return the slots with lanes that accept trials, by name, oldest first."""
@@ -189,7 +200,7 @@ class SharedSlots(ABC):
         """
         owner, queue = self._owners.get(slot), self._lanes_of(slot)
         if queue is not None:
-            queue.withdraw_all()
+            queue.withdraw_beyond()
             await queue.close()
         for attempt in self._attempts_of(slot):
             continues = attempt.stop < StopRequest.SAVE  # trials that were asked to stop do not continue
@@ -229,6 +240,10 @@ class SharedSlots(ABC):
         if self._lanes[1] is None and (reason is not None or number > self._lanes[0]):
             self._lanes = number, reason
 
+    async def forget_lanes(self) -> None:
+        """Let further groups find the number of trials at a time anew, since they train on another base model."""
+        self._lanes = 1, None
+
     async def worker_of_slot_failed(self, slot: str, error: WorkerError) -> None:
         """Record a worker's error as an error of all trials of its slot."""
         for attempt in self._attempts_of(slot):
@@ -244,7 +259,7 @@ class SharedSlots(ABC):
         queue, spec = self._lanes_of(slot), self._specs.get(slot)
         self._forget_group(slot)  # so that it is given no further trials
         if queue is not None and spec is not None and (queue.has_trained or queue.is_closed):
-            for each in queue.withdraw_all():
+            for each in queue.withdraw_beyond():
                 await self.assign_lane(each, spec)
         for attempt in self._attempts_of(slot):
             await self.end(Ended(attempt.trial, attempt.number, error, others=lost))
@@ -300,7 +315,7 @@ class SharedSlots(ABC):
         queue = self._lanes_of(attempt.slot)
         if queue is not None and (attempt.trial, attempt.number) in queue.occupied:
             silent = min(silent, self._silent_s(queue))
-        elif queue is not None and queue.has_trained and not queue.occupied:
+        elif queue is not None and not queue.occupied:
             silent = min(silent, queue.idle_s)
         return silent, allowed
 

@@ -59,7 +59,7 @@ class LaneQueue(SlotQueue):
         Returns:
             False if no trial will come because the slot is closed.
         """
-        if is_idle and self.has_trained and not self._assignments:
+        if is_idle and not self._assignments:
             self._release_when(search_over)
         async with self._changed:
             await self._changed.wait_for(self._is_decided)
@@ -99,7 +99,8 @@ class LaneQueue(SlotQueue):
         self._assignments = [each for each in self._assignments if (each.trial, each.attempt) != (trial, attempt)]
         return was_waiting
 
-    def withdraw_all(self) -> list[Assignment]:
-        """Remove and return all waiting trials."""
-        waiting, self._assignments = self._assignments, []
-        return waiting
+    def withdraw_beyond(self, lanes: int = 0) -> list[Assignment]:
+        """Remove and return the waiting trials, except as many as this number of lanes has room for."""
+        room = max(0, lanes - len(self.occupied))
+        self._assignments, beyond = self._assignments[:room], self._assignments[room:]
+        return beyond

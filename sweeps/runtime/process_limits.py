@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 import resource
 
-from sweeps.compat.ray_core import size_of_object_store
 from sweeps.errors import UserError
+from sweeps.runtime.node_resources import memory_of_node
 
 ADDRESSES = 4 * 2**30
 """Bytes of addresses that a process of Ray needs besides the file of its objects, which it maps."""
@@ -22,7 +22,7 @@ def check_limits() -> None:
         UserError: One is too low.
     """
     addresses, file = _limit(resource.RLIMIT_AS), _limit(resource.RLIMIT_FSIZE)
-    objects = 0 if addresses is None and file is None else size_of_object_store()
+    objects = 0 if addresses is None and file is None else memory_of_node()[1]
     processes = _limit(resource.RLIMIT_NPROC) if os.geteuid() != 0 else None  # which root may exceed
     if addresses is not None and addresses < objects + ADDRESSES:
         raise UserError(

@@ -104,7 +104,8 @@ class TrialContext:
             most, number = self.composition.config.search.max_concurrent, fit.lanes
             if fit.finds_lanes and most is not None:  # more would never train together, and so never be measured
                 number = min(number, math.ceil(most / fit.groups))
-            lanes = Lanes(number, fit.finds_lanes, str(Path(self.folder) / GROUPS_FOLDER), self.shared, share)
+            logs = str(Path(self.folder) / GROUPS_FOLDER)
+            lanes = Lanes(number, fit.finds_lanes, logs, self.shared, share, sweep.shared_values)
         return WorkerGroupSpec(
             num_workers=scaling.min_workers,
             use_gpu=fit.use_gpu,

@@ -128,6 +128,7 @@ def fit(
     *,
     all_pools: bool = True,
     lanes_found: int = 1,
+    before: Fit | None = None,
 ) -> Fit:
     """Compute how many trials run at a time on these nodes.
 
@@ -137,15 +138,17 @@ def fit(
         nodes: Resources of each node.
         all_pools: Whether each pool of the config must have a node; otherwise pools without a node are left out.
         lanes_found: Trials that one worker group trains at a time, if that number is found while trials train.
+        before: Fit at the start of the session, whose CPUs per GPU all of its workers reserve.
 
     Raises:
         DoesNotFit: Not even one trial could ever be placed.
     """
     if config.scaling.pools:
-        return _fit_pools(config, scalings, nodes, all_pools=all_pools)
+        return _fit_pools(config, scalings, nodes, all_pools=all_pools, before=before)
     data_cpus = data_cpus_of(config)
     # Datasets need CPUs that no worker has reserved.
-    cpus_per_gpu = 1.0 if data_cpus else cpus_beside_a_gpu(nodes)
+    beside_a_gpu = 1.0 if data_cpus else cpus_beside_a_gpu(nodes)
+    cpus_per_gpu = beside_a_gpu if before is None else before.cpus_per_gpu
     fits = [_fit_one(scaling, nodes, cpus_per_gpu) for scaling in scalings]
     tightest = min(fits, key=lambda each: each.concurrent)
     if data_cpus:
@@ -169,10 +172,18 @@ def fit(
     )
 
 
-def _fit_pools(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources], *, all_pools: bool) -> Fit:
+def _fit_pools(
+    config: SweepConfig,
+    scalings: Sequence[Scaling],
+    nodes: Sequence[Resources],
+    *,
+    all_pools: bool,
+    before: Fit | None,
+) -> Fit:
     """Compute the fit of each pool, and how many trials run at a time in all of them together; see ``fit``."""
     members = nodes_of_pools(config.scaling, nodes)
     whole = replace(config, search=replace(config.search, max_concurrent=None, num_trials=MOST_TRIALS, stop=Stop()))
+    earlier = {} if before is None else before.pools
     found: dict[str, list[Fit]] = {}
     for scaling in scalings:
         refusal: DoesNotFit | None = None
@@ -182,7 +193,7 @@ def _fit_pools(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence
             try:
                 if not members[name]:
                     raise _no_node(placed, nodes)
-                own = fit(replace(whole, scaling=placed), [placed], members[name])
+                own = fit(replace(whole, scaling=placed), [placed], members[name], before=earlier.get(name))
                 found.setdefault(name, []).append(own)
             except DoesNotFit as error:
                 refusal = _of_pool(name, error)
@@ -325,6 +336,9 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) 
         larger = "raise cluster.num_cpus or join a larger cluster"
         if total.get("GPU") == 0:
             fix, larger = "set scaling.use_gpu=false", "join a cluster that has GPUs"
+        for name in scaling.resources_per_worker:
+            if not total.get(name) and (of_ray := name.upper().removesuffix("S")) in {"CPU", "GPU"} - {name}:
+                raise DoesNotFit(f"scaling.resources_per_worker.{name}: no node has this resource; Ray's is {of_ray}")
         raise DoesNotFit(
             f"{key}={scaling.min_workers}: the cluster can place {placed} workers of {needs} (it has {has}); {fix}",
             f"{larger} with cluster.address",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.trials_at_once import Workers
@@ -23,6 +23,8 @@ class Lanes:
     """The sweep's folder, which all workers must see."""
     memory_share: float
     """Part of its GPU's memory that each worker may use; without a GPU, of its machine's memory."""
+    base: tuple[Any, ...]
+    """Values of the trainings' configs that are the same for all of them; trials of another stage may differ."""
 
 
 @dataclass(frozen=True)

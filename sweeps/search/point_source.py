@@ -15,7 +15,7 @@ from sweeps.constants import NUMBER, REASON
 from sweeps.errors import ConfigError
 from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.deduplication import RANDOM_DRAWS, KnownPoints
-from sweeps.space.space import Lookup, Point, Space
+from sweeps.space.space import Lookup, Point, Space, with_context
 
 MAX_REJECTED = 10
 """Maximum successive points of the sampler that are rejected before a point is drawn at random."""
@@ -34,7 +34,7 @@ class PointOptions:
     """Options of a ``PointSource``, which are keyword arguments of ``OptunaSearcher`` as well."""
 
     points: Sequence[Point] = ()
-    """Points to suggest first; missing values are sampled."""
+    """Points to suggest first. Missing values are sampled, except those under which a point's parameters exist."""
     grid: Sequence[Point] | None = None
     """The only points to suggest after ``points``, in this order; the sampler is not used."""
     duplicates: bool = False
@@ -66,7 +66,8 @@ class PointSource:
         done = max((trial.user_attrs[POINT] for trial in trials if POINT in trial.user_attrs), default=0)
         done = max(done, self._study.user_attrs.get(POINTS, 0))
         for index, point in enumerate(points[done:], start=done + 1):
-            self._study.enqueue_trial(self._space.encode(point), user_attrs={POINT: index})  # one write: all or nothing
+            values = self._space.encode(with_context(self._space, point, self._options.lookup))
+            self._study.enqueue_trial(values, user_attrs={POINT: index})  # one write: all or nothing
 
     def add_started(self, number: int, point: Point) -> None:
         """Record that a trial of this number was started at a point."""
@@ -129,7 +130,7 @@ class PointSource:
         rejection."""
         values = enqueued_values(self._study.get_trials(deepcopy=False)[trial.number]) or {}
         resampled = trial.user_attrs.get(RESAMPLED, 0)
-        if set(values) < set(self._space.encode(point)) and resampled < MAX_RESAMPLED:
+        if not self._space.encode(point).keys() <= values.keys() and resampled < MAX_RESAMPLED:
             self._study.enqueue_trial(dict(values), user_attrs={RESAMPLED: resampled + 1})
 
     def _draw(self) -> tuple[optuna.Trial, dict[str, Any]] | str:

@@ -18,6 +18,8 @@ from optuna.storages.journal import BaseJournalBackend
 from sweeps.files.checksums import is_intact, mend, parsed, with_checksum
 
 DAMAGED = ".damaged"
+PARSED_TOGETHER = 1000
+"""Number of lines that are parsed at once, which takes a third of the time of single lines."""
 
 Log = dict[str, Any]
 """A change of the study."""
@@ -77,7 +79,8 @@ class StudyFile(BaseJournalBackend):
         with self._path.open("rb") as file:
             lines = file.readlines()
         self._unread, self._num_read = [], len(lines)
-        return map(json.loads, lines[log_number_from:])
+        for start in range(log_number_from, len(lines), PARSED_TOGETHER):
+            yield from json.loads(b"[%b]" % b",".join(lines[start : start + PARSED_TOGETHER]))
 
 
 def _is_half_sampled(log: Log) -> bool:
@@ -98,7 +101,7 @@ def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise Optuna logs every suggestion
     path.with_name(path.name + ".lock").unlink(missing_ok=True)  # left by a dead writer; Optuna would wait 30 s for it
     wrong = None
-    if path.exists():
+    if path.exists() and not _is_as_written(path):
         if (damage := mend(path)).corrected:
             wrong = f"{path.name}: {damage}"
         size, intact = path.stat().st_size, _intact_bytes(path)
@@ -109,6 +112,12 @@ def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
                 os.fsync(file.fileno())
             wrong = f"{path.name} could be read up to byte {intact:,} of {size:,}, and continues from there"
     return JournalStorage(StudyFile(path)), wrong
+
+
+def _is_as_written(path: Path) -> bool:
+    """Whether each line has the right checksum."""
+    with path.open("rb") as lines:
+        return all(line.endswith(b"\n") and is_intact(line[:-1]) for line in lines)
 
 
 def _intact_bytes(path: Path) -> int:

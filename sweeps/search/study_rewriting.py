@@ -12,7 +12,13 @@ from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import TypeAdapter
 
-from sweeps.compat.optuna import copy_system_attributes, enqueued_values, remove_constraints, set_enqueued_values
+from sweeps.compat.optuna import (
+    copy_system_attributes,
+    enqueued_values,
+    remove_cma_es_state,
+    remove_constraints,
+    set_enqueued_values,
+)
 from sweeps.config.objectives import Objectives, Values
 from sweeps.config.space import Distribution, OrdinalDistribution
 from sweeps.constants import COST_MODEL, CURVE_MODELS, NUMBER, ORIGIN_PREFIX, REASON
@@ -165,6 +171,7 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
     if before.distributions != after.distributions:  # distances in the wider space differ
         for model in (CURVE_MODELS, COST_MODEL):
             trial.system_attrs.pop(model, None)
+        remove_cma_es_state(trial)
     if reopen and trial.state == TrialState.COMPLETE:
         trial.state, trial.values, trial.datetime_complete = TrialState.RUNNING, None, None
         trial.user_attrs = decisions_if_longer(trial.user_attrs)

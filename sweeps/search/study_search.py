@@ -28,7 +28,7 @@ from sweeps.search.point_source import PointOptions, PointSource
 from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.scheduler import Exploit
 from sweeps.search.trial_ids import trial_number
-from sweeps.space.distributions import ordered_choices
+from sweeps.space.distributions import decode, ordered_choices
 from sweeps.space.space import Point, Space
 from sweeps.texts.wording import counted
 
@@ -75,11 +75,27 @@ class StudySearch:
         enough: Callable[[optuna.Study], str | None] | None = None,
         **point_options: Any,
     ):
-        """Open the study. It takes the arguments of ``OptunaSearcher``.
+        """Open the study.
+
+        Args:
+            space: Distributions by name (dotted path).
+            metric: Key of a result, or several.
+            mode: Whether a smaller or a larger value is better; one for each metric.
+            sampler: Optuna's sampler.
+            storage: Storage of the study; default: in memory.
+            study_name: Name of the study in it; an existing one is continued.
+            num_trials: Number of trials to start, including those that an earlier driver started; default: no limit.
+            limits: Bounds of reported metrics. A trial that breaks one cannot be the study's best, and TPE, the
+                Gaussian process, NSGA-II and NSGA-III learn to avoid it.
+            last_counts: Whether a trial's value is that of its last report instead of its best one.
+            enough: Called with the study before each suggestion; returns a reason to start no further trial, or None.
+            point_options: Fields of ``PointOptions``: ``points``, ``grid``, ``duplicates``, ``lookup``, ``validate``,
+                ``advisors``.
 
         Raises:
             TypeError: An option is unknown.
         """
+        super().__init__()  # a subclass may also be a searcher of Tune
         metrics = (metric,) if isinstance(metric, str) else tuple(metric)
         modes = cast("tuple[Mode, ...]", (mode,) if isinstance(mode, str) else tuple(mode))
         options = PointOptions(**point_options)
@@ -114,7 +130,9 @@ class StudySearch:
     # --- an earlier driver's study ------------------------------------------------------------------------------
 
     def _add_started(self, trial: FrozenTrial) -> None:
-        number, point = trial.user_attrs[NUMBER], self.space.sample(trial, self._lookup)
+        values = trial.params if trial.state.is_finished() else {}  # which Optuna would check once more
+        given = {path: decode(self.space[path], values[path]) for path in self.space if path in values}
+        number, point = trial.user_attrs[NUMBER], self.space.sample(trial, self._lookup, given)
         self._note_started(number, point)
         if trial.state == TrialState.RUNNING:
             self._unfinished.append(Suggested(number, point))

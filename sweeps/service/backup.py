@@ -78,6 +78,8 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
     """
     if file.exists():
         raise UserError(f"{file}: already exists; give another file")
+    if not file.absolute().parent.is_dir():
+        raise UserError(f"{file}: there is no folder {file.parent}; make it, or give another file")
     url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), config.folder.resolve()
     is_sqlite = url.get_backend_name() == "sqlite"
     if is_sqlite and not Path(str(url.database)).is_file():

@@ -3,7 +3,7 @@ points are sampled with Optuna."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sweeps.config.space import ConstantDistribution, Distribution, OrdinalDistribution
@@ -168,24 +168,7 @@ class Space:
 
     def context(self, path: str, lookup: Lookup) -> dict[str, Any] | None:
         """Return values of other searched parameters under which a parameter is active; None if it never is."""
-        wanted: dict[str, list[Any]] = {}  # all conditions, also those of the parameters that they name, must hold
-        above = [path]
-        for each in above:
-            for other, values in self.distributions[each].when.items():
-                if other in self.distributions and other not in above:
-                    above.append(other)
-                both = wanted.get(other, allowed_values(values))
-                wanted[other] = [value for value in both if satisfies(value, values)]
-        context: dict[str, Any] = {}
-        for other, values in wanted.items():
-            if other in self.distributions:
-                possible = [value for value in values if contains(self.distributions[other], value)]
-                if not possible:
-                    return None
-                context[other] = possible[0]
-            elif not satisfies(lookup(other), values):
-                return None
-        return context
+        return _context(self, [path], lookup)
 
 
 def _order(distributions: Mapping[str, Distribution]) -> list[str]:
@@ -221,6 +204,32 @@ def point_of(space: Space, values: Lookup, lookup: Lookup) -> tuple[dict[str, An
         else:
             outside[path] = value
     return point, outside
+
+
+def with_context(space: Space, point: Point, lookup: Lookup) -> Point:
+    """Return a point that need not have all values, with values that it lacks under which its parameters are active."""
+    return {**(_context(space, [path for path in point if path in space], lookup) or {}), **point}
+
+
+def _context(space: Space, paths: Sequence[str], lookup: Lookup) -> dict[str, Any] | None:
+    wanted: dict[str, list[Any]] = {}  # all conditions, also those of the parameters that they name, must hold
+    above = list(paths)
+    for each in above:
+        for other, values in space.distributions[each].when.items():
+            if other in space.distributions and other not in above:
+                above.append(other)
+            both = wanted.get(other, allowed_values(values))
+            wanted[other] = [value for value in both if satisfies(value, values)]
+    context: dict[str, Any] = {}
+    for other, values in wanted.items():
+        if other in space.distributions:
+            possible = [value for value in values if contains(space.distributions[other], value)]
+            if not possible:
+                return None
+            context[other] = possible[0]
+        elif not satisfies(lookup(other), values):
+            return None
+    return context
 
 
 def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Lookup) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.errors import FULL, StorageFailed
-from sweeps.files.checksums import end_last_line, mend, parsed, with_checksum
+from sweeps.files.checksums import end_last_line, mend, parsed, parsed_lines, with_checksum
 from sweeps.files.found_lines import lines_with
 from sweeps.files.versions import check_not_newer, release
 from sweeps.files.whole_files import FILE_MODE, replacing
@@ -373,12 +373,11 @@ def _with_checksum(position: int) -> str:
 
 def _entries(block: bytes, start: int, versions: _Versions) -> Iterator[Entry]:
     """Yield the entries of complete lines that begin at a position of the file, in the current version."""
-    for text in block.split(b"\n"):  # `splitlines` would also end a line at a damaged character
+    texts = block.removesuffix(b"\n").split(b"\n")  # `splitlines` would also end a line at a damaged character
+    for text, parsed_line in zip(texts, parsed_lines(texts), strict=True):
         version = versions[bisect_right(versions, start, key=itemgetter(0)) - 1][1]
         start += len(text) + 1
-        try:
-            line = parsed(text)
-        except ValueError:  # half a line, or a damaged one, which was named when the journal was opened
+        if (line := parsed_line) is None:  # half a line, or a damaged one, which was named when the journal was opened
             continue
         kind = _KINDS.get(line.pop("kind"))
         if kind is None:  # a `Version`

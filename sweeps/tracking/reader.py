@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps import constants
-from sweeps.errors import UnknownName
+from sweeps.errors import ConfigError, UnknownName
 from sweeps.folders.driver_lock import driver_is_alive
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.texts.uri_passwords import redact_uri
@@ -71,6 +71,11 @@ def load_sweep(uri: str, name: str, started_ms: int | None = None) -> SweepRecor
 
 def fetch_sweep(uri: str, name: str, started_ms: int | None = None) -> tuple[RawRun, list[RawRun]]:
     """Return a sweep's own run, and the runs of its trials; for arguments and errors see ``load_sweep``."""
+    if not isinstance(name, str):  # such as the record that `sweeps.run` returned
+        raise ConfigError(
+            f"sweep={name!r}: must be the name of one sweep, which a record has as .sweep; give several one by one, as "
+            "in 'a', 'b'"
+        )
     runs = fetch_runs(uri, {constants.TAG_SWEEP: name})
     sweeps = [run for run in runs if run.tags.get(constants.TAG_KIND) == "sweep"]
     parents = [run for run in sweeps if started_ms in (None, run.started)]

@@ -54,7 +54,8 @@ class TrialRecorder:
 
     def replay(self, entry: Points | GoneBack) -> None:
         """Mark a journal entry of an earlier session as recorded; ``restore`` must follow."""
-        trial = self._trials.setdefault(entry.key, TrialProgress({}))
+        if (trial := self._trials.get(entry.key)) is None:
+            trial = self._trials[entry.key] = TrialProgress({})
         if isinstance(entry, Points):
             if any(
                 name not in OF_ACCOUNT and not name.startswith(constants.PARAMETER_PREFIX) for name in entry.metrics

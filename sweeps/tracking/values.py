@@ -14,6 +14,9 @@ from sweeps.tracking.mlflow_characters import LONGEST_TAG
 
 T = TypeVar("T")
 
+_JSON_WORDS = frozenset({"true", "false", "null", "NaN", "Infinity"})
+"""The words that Python's JSON has."""
+
 
 def read_tag(text: str | None, build: Callable[[Any], T], otherwise: T) -> T:
     """Return the object that ``build`` makes of the JSON in a tag; ``otherwise`` if there is no such tag, or somebody
@@ -42,6 +45,8 @@ def to_text(value: Any) -> str:
 
 def from_text(text: str) -> Any:
     """Return the value of a string from ``to_text``; one that is not JSON is returned unchanged."""
+    if text.isidentifier() and text not in _JSON_WORDS:  # the error below takes longer than all else
+        return text
     try:
         return json.loads(text)
     except ValueError:

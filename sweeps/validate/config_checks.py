@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.config import IGNORED_SECTIONS, SWEEP_CONFIG, SweepConfig
-from sweeps.config.space import FloatDistribution
+from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.errors import ConfigError, mistakes_of, raise_mistakes
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import satisfies
@@ -29,6 +29,11 @@ from sweeps_train.config import Train
 from sweeps_train.config.process import process_environment
 
 SWEEP_SECTIONS = {"name", "output_dir", "space", "search", "tracking", "cluster", "preflight"}
+FIRST_CHECKED, MAX_CHECKED = 8, 200
+"""Numbers of values of a range of whole numbers that are checked: of any, and if one of these is invalid. A check takes
+about a millisecond."""
+NAMED = 3
+"""Maximum number of invalid values that a note names."""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -410,6 +415,31 @@ def _mistakes_between_ends(points: InitialPoints) -> Iterator[str]:
         if _allows(points, point):
             for line in mistakes_of(_check_point, points.composition, point):
                 yield f"space.{path}: between low={low:g} and high={high:g}, {line}; use type: int, or another range"
+
+
+def partly_invalid_ranges(points: InitialPoints) -> Iterator[str]:
+    """Yield a note on each range of whole numbers some of whose values make no valid trial, such as batches that do not
+    split over the workers. All values of a range are checked only if one of its first ones is invalid."""
+    for path, distribution in points.space.distributions.items():
+        context = points.space.context(path, points.lookup)
+        if context is None or not isinstance(distribution, IntDistribution):
+            continue
+        values = range(distribution.low, distribution.high + 1, distribution.step)[:MAX_CHECKED]
+        invalid: dict[int, str] = {}
+        for index, value in enumerate(values):
+            if index >= FIRST_CHECKED and not invalid:
+                break
+            point = {**context, path: value}
+            lines = mistakes_of(_check_point, points.composition, point)
+            if lines and _allows(points, point):
+                invalid[value] = lines[0]
+        if invalid:
+            shown = ", ".join(map(str, [*invalid][:NAMED])) + (", ..." if len(invalid) > NAMED else "")
+            first = next(iter(invalid.values()))
+            yield (
+                f"space.{path}: trials with {shown} ({len(invalid)} of {len(values)} values) would fail ({first}); "
+                "leave them out with a step, choices or search.constraints"
+            )
 
 
 def _allows(points: InitialPoints, corner: Mapping[str, Any]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sweeps.compose import Composition
+from sweeps.compose.dotted import find, leaves
+from sweeps.compose.overrides import is_range
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.samplers import GPSampler, NSGASampler, PredictedSampler, TPESampler
 from sweeps.config.schedulers import AshaScheduler, MedianScheduler
@@ -65,6 +67,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
     if search.confirm and (fix := _way_to_give_seed(composition)):
         yield f"search.confirm={search.confirm}: {fix}"
     yield from stage_notes(search)
+    yield from _texts_of_ranges(config, space)
     for override in composition.dropped:
         path, _, key = override.partition("=")[0].removeprefix("space.").rpartition(".")
         yield f"{path}: its new range also replaces the {key} of the config; to keep it, add {override!r}"
@@ -83,6 +86,18 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             yield f"{path} is never searched, since the values in its `when` cannot occur{whose}"
         elif isinstance(distribution, FloatDistribution | IntDistribution) and distribution.low < distribution.high:
             yield from _single_value(path, distribution)
+
+
+def _texts_of_ranges(config: SweepConfig, space: Space) -> Iterator[str]:
+    """Yield a note on each value of a user's own, such as an argument, that is the text of a range: on the command line
+    the same text is a search."""
+    values = SWEEP_CONFIG.dump_python(config, by_alias=True)
+    for path in leaves(values):
+        if path not in space and is_range(text := find(values, path)):
+            yield (
+                f"{path}={text!r}: is a text, and not searched; to search it, write '{path}={text}' on the "
+                "command line, or a distribution below space"
+            )
 
 
 def _sampler_notes(search: Search) -> Iterator[str]:

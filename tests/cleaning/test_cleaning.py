@@ -353,8 +353,9 @@ def test_the_command_says_what_would_go_and_what_went(store: str, capsys: pytest
 
 def test_ages_and_sizes_are_read_and_mistakes_named() -> None:
     assert [parse_age(text) for text in ("90m", "12h", "30d", "2w")] == [5400, 43200, 30 * DAY, 14 * DAY]
-    assert [parse_size(text) for text in ("50GiB", "1.5 MB", "7")] == [50 * 2**30, 1_500_000, 7]
+    assert [parse_size(text) for text in ("50GiB", "1.5 MB", "7B")] == [50 * 2**30, 1_500_000, 7]
     assert [describe_size(size) for size in (12, 2048, 50 * 2**30)] == ["12 B", "2.0 KiB", "50.0 GiB"]
-    for read, text in ((parse_age, "30"), (parse_age, "d"), (parse_size, "50 G"), (parse_size, "-1")):
+    mistakes = ((parse_age, "30"), (parse_age, "d"), (parse_size, "50 G"), (parse_size, "50"), (parse_size, "-1"))
+    for read, text in mistakes:
         with pytest.raises(ConfigError, match=text):
             read(text)

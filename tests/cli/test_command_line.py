@@ -78,6 +78,15 @@ def test_a_command_started_with_closed_streams_works_and_no_file_gets_their_numb
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize("verb", ["--version", "conf"], ids=["printed by click", "printed by rich"])
+def test_a_command_whose_reader_has_ended_has_done_its_work(verb: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        ended = subprocess.run([sys.executable, "-m", "sweeps", verb], stdout=closed, check=False)
+    assert ended.returncode == 0
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
 def test_output_that_cannot_be_written_is_an_error() -> None:
     with Path("/dev/full").open("w") as full:

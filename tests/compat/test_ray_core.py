@@ -34,7 +34,7 @@ def test_ray_reads_the_switch_for_loopback_from_ray_constants(monkeypatch: pytes
 
 def test_ray_reserves_the_size_of_the_object_store_that_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_constants, "DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", 100 << 20)
-    assert size_of_object_store() == 100 << 20
+    assert size_of_object_store(1 << 40) == 100 << 20
     spec = ResourceAndLabelSpec()
     spec.resolve(is_head=False)  # as each node does
     assert spec.object_store_memory == 100 << 20

@@ -75,8 +75,15 @@ from sweeps.validate.config_checks import check_sweep
             ConfigError,
             ["space.model.lora.r: the config has no such value; model.lora is null: set it, or remove this range"],
         ),
-        ("digits", ["search.sampler=tpe"], ConfigError, ["write {kind: tpe}, or search/sampler=tpe on the command"]),
-        ("digits", ["search.scheduler=asha"], ConfigError, ["write {kind: asha}, or search/scheduler=asha on the"]),
+        ("digits", ["search.sampler=tpe"], ConfigError, ["; write search/sampler=tpe on the command line"]),
+        ("digits", ["search.direction=min"], ConfigError, ["did you mean search.mode?"]),
+        ("digits", ["search.constraints='a < b'"], ConfigError, ["""write 'search.constraints=["a < b"]'"""]),
+        ("digits", ["train.eval_every=${lr}"], ConfigError, ["does not set lr", "write ${train.lr}"]),
+        ("digits", ["train.eval_every=${HOME}"], ConfigError, ["does not set HOME", "${oc.env:HOME}"]),
+        ("digits", ["train.eval_every=${mine}"], ConfigError, ["${vars.mine}, and below vars the line mine: VALUE"]),
+        ("digits", ["train.eval_every=${vars.mine}"], ConfigError, ["add it, as in `vars: {mine: VALUE}`"]),
+        ("digits", ["name='my sweep'"], ConfigError, ["name='my sweep': must have only letters, digits, '.', '_'"]),
+        ("digits", ["~search/sampler"], ConfigError, ["as `search/sampler: OPTION` in the config's defaults"]),
         ("digits", ["space.search.num_trials={type: int, low: 1, high: 2}"], ConfigError, ["num_trials", "sweep"]),
         ("digits", ["model.channels=choice(4, 8)"], ConfigError, ["model.channels", "when: {model: conv_net}"]),
         ("digits", ["space.model.depth.when={modl: 1}"], ConfigError, ["modl", "model"]),
@@ -283,9 +290,28 @@ def test_two_options_that_search_a_path_in_different_ranges_are_named(tmp_path: 
         ("space: train.lr", "space=train.lr: must be distributions by path, as in space: {train.lr: {type: float"),
         ("space: ${vars.nothing}", "space=${vars.nothing}: must be distributions by path"),
         ("task: {kind: [function]}", "must be one of 'causal_lm', 'image"),
+        ("model: vision_transformer", "or `- override model: vision_transformer` in the file's defaults"),
+        ("search: {sampler: random}", "or `- override search/sampler: random` in the file's defaults"),
+        ("train: lora", "or `- override train: lora` in the file's defaults"),
+        (
+            "search/sampler: tpe",
+            "there is no such key; write `- override search/sampler: OPTION` in the file's defaults",
+        ),
+        ("train.lr: 0.1", "train.lr=0.1: there is no such key; write it nested, as in `train: {lr: VALUE}`"),
+        (
+            "search: {stop.cost: 3}",
+            "search.stop.cost=3: there is no such key; write it nested, as in `search: {stop",
+        ),
+        (
+            "train: {lr: {low: 0.1, high: 1}}",
+            "; to search it, write `space: {train.lr: {type: float, low: 0, high: 1}}`",
+        ),
+        ("train: {lr: 'loguniform(0.1, 1)'}", "write 'space.train.lr={type: float, low: 0.1, high: 1, log: true}'"),
+        ("train: {lr: 'choice(0.1, 1)'}", "write 'space.train.lr={type: categorical, choices: [0.1, 1]}'"),
+        ("space: {train.lr: 'interval(0.1, 1)'}", "; write 'space.train.lr={type: float, low: 0.1, high: 1}'"),
     ],
 )
-def test_a_space_or_a_kind_of_another_form_is_named(text: str, message: str, tmp_path: Path) -> None:
+def test_a_section_a_space_or_a_kind_of_another_form_is_named(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(f"defaults: [digits, _self_]\n{text}\n")
     assert message in refusal("mine", folders=(tmp_path,))
 

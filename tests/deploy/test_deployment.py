@@ -32,7 +32,7 @@ def services(deploy: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["sweeps", "postgres", "mlflow", "minio", "bucket"])
+@pytest.mark.parametrize("name", ["sweeps", "postgres", "mlflow", "minio", "bucket", "disk"])
 def test_every_container_is_read_only_without_rights_and_without_secrets_in_the_file(
     services: dict[str, Any], deploy: Path, name: str
 ) -> None:
@@ -44,7 +44,7 @@ def test_every_container_is_read_only_without_rights_and_without_secrets_in_the_
     assert ours or re.search(r":[\w.-]*\d[\w.-]*$", service["image"]), "no tag of a release"
     assert ours or "healthcheck" in service
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
-    for variable, value in service["environment"].items():
+    for variable, value in service.get("environment", {}).items():
         if "PASSWORD" in variable or "SECRET" in variable or ("://" in str(value) and "@" in str(value)):
             assert re.search(r"\$\{\w+:\?\}", value), f"{variable} does not come from the environment"
 
@@ -53,6 +53,8 @@ def test_containers_start_after_those_that_they_need(services: dict[str, Any]) -
     needs = {name: set(service.get("depends_on", ())) for name, service in services.items()}
     assert needs["sweeps"] == {"postgres", "mlflow"}
     assert needs["mlflow"] == {"postgres", "bucket"}
+    assert needs["minio"] == {"disk"}, "whose image has the folder of the new volume, and its owner"
+    assert services["disk"]["volumes"] == ["minio:/srv/sweeps"]
     volumes = [each.split(":")[0] for service in services.values() for each in service.get("volumes", ())]
     assert {"sweeps", "postgres", "minio"} <= set(volumes)
 

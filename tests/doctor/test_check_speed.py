@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import ray
 
 from sweeps.doctor.cluster_findings import check_speed
 from sweeps.doctor.finding import Finding
+from sweeps.doctor.node_state import Look
 from sweeps.doctor.probes import Probes, cluster_nodes
 
 
@@ -52,11 +55,27 @@ def test_a_node_is_slow_only_if_it_is_so_twice(second: list[float], expected: tu
 @pytest.mark.slow
 def test_a_process_that_an_all_reduce_has_ended_is_started_again() -> None:
     """As NCCL ends it, if a node's network is broken: the node is then paired with another one."""
-    ray.init(address="local", num_cpus=1, include_dashboard=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False)
     try:
         (node,) = cluster_nodes()
-        probes = Probes([replace(node, name=name) for name in ("broken", "good")])
+        probes = Probes([replace(node, name=name, cpus=1.0) for name in ("broken", "good")])
         ray.kill(probes._actors["broken"])
         assert probes.all_reduces([("broken", "good")])["broken", "good"] is not None
+    finally:
+        ray.shutdown()
+
+
+@pytest.mark.slow
+def test_a_node_whose_cpus_others_use_is_not_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sweeps.doctor.probes.FREE_WITHIN_S", 1.0)
+    ray.init(address="local", num_cpus=1, include_dashboard=False)
+    try:
+        training: Any = ray.remote(num_cpus=1)(Event)
+        others = training.remote()
+        ray.get(others.is_set.remote())
+        (node,) = cluster_nodes()
+        probes = Probes([node])
+        look = Look(packages=(), folder=str(tmp_path), marker="", folders={}, server=None)
+        assert ([*probes.look(look)], probes.busy, probes.measurable()) == ([node.name], {node.name}, [])
     finally:
         ray.shutdown()

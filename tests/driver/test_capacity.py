@@ -103,6 +103,28 @@ def test_the_limit_on_trials_follows_the_nodes(cluster: Cluster) -> None:
         assert cluster.places.max_concurrent == 1, "the trials that run are not ended"
 
 
+def test_nodes_that_joined_while_the_driver_started_or_between_two_searches_count(cluster: Cluster) -> None:
+    cluster.nodes = [*cluster.nodes, node("c", 4)]
+    with cluster.capacity:
+        assert (cluster.places.max_concurrent, cluster.state.concurrent) == (4, 4)
+    assert cluster.said == ["capacity: 4 trials at once"]
+
+
+def gpus(name: str, cpus: float, number: float) -> dict[str, float]:
+    return node(name, cpus) | {"GPU": number, label("kind", "gpu"): math.inf}
+
+
+@pytest.mark.parametrize("pools", ["{}", "{one: {labels: {kind: gpu}, use_gpu: true}}"])
+def test_a_node_that_joins_with_fewer_cpus_per_gpu_has_room_for_as_many_trials_as_its_cpus_allow(
+    monkeypatch: pytest.MonkeyPatch, pools: str
+) -> None:
+    overrides = ("scaling.num_workers=1", f"scaling.pools={pools}")
+    cluster = Cluster(monkeypatch, *overrides, nodes=[gpus("a", 96, 8)])
+    with cluster.capacity:
+        cluster.nodes = [*cluster.nodes, gpus("b", 16, 4)]
+        cluster.hears("1 node joined: 10 trials at once")  # each reserves 8 CPUs, as at the start
+
+
 def test_a_pool_whose_nodes_are_gone_is_named_until_one_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     fast, cheap = (node(name) | {label("kind", name): math.inf} for name in ("fast", "cheap"))
     pools = "{fast: {labels: {kind: fast}, per_cpu_hour: 40}, cheap: {labels: {kind: cheap}, per_cpu_hour: 10}}"

@@ -36,7 +36,8 @@ SWEEPS: dict[str, tuple[str, ...]] = {
     "none": ("search.num_trials=5", *ONE_AT_ONCE),
     "asha": ("search.num_trials=14", *ONE_AT_ONCE),
     "hyperband": ("search.num_trials=14", *ONE_AT_ONCE),
-    "freeze_thaw": ("search.num_trials=14", *ONE_AT_ONCE),
+    # Longer trainings: its decisions weigh the measured time of a start, which varies, against that of a training.
+    "freeze_thaw": ("search.num_trials=14", "train.max_steps=144", "train.eval_every=16", *ONE_AT_ONCE),
     "pbt": (*POPULATION, *ONE_AT_ONCE),
     "pb2": (*POPULATION, *ONE_AT_ONCE),
     # Which trials of a bracket go on depends on all their values at the rung, and not on who came there first; what the

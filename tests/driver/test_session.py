@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from sweeps.config.space import FloatDistribution
 from sweeps.constants import COMPLETED, FAILED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.reconcile import reconcile
+from sweeps.driver.run import _recorded
 from sweeps.driver.session import Session
 from sweeps.driver.sweep_searcher import SweepSearcher
 from sweeps.driver.sweep_state import SweepState
@@ -169,6 +171,17 @@ def test_a_session_that_cannot_take_events_any_more_stops_its_trials_and_fails()
     assert broker.stop_all.called
     with pytest.raises(ValueError, match="a mistake of ours"):
         session.close()
+
+
+def test_a_second_ctrl_c_while_worker_groups_end_leaves_no_trials_end_unrecorded() -> None:
+    told, session = session_with_a_trial()
+    session.state.fit = replace(session.state.fit, lanes=2)
+    broker: Any = session.broker
+    broker.end_groups.side_effect = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), _recorded(session):
+        pass
+    assert not session._thread.is_alive()
+    assert "end" in [name for name, _ in told.calls]
 
 
 class _FailingRecorder(_Told):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -12,12 +12,14 @@ from pydantic import TypeAdapter
 from sweeps.config.space import Distribution
 from sweeps.constants import TAG_STAGES
 from sweeps.driver.early_end import Shutdown
-from sweeps.driver.stage_searches import StageWatch, is_over, results_of, stage_results
+from sweeps.driver.stage_searches import StageWatch, end_stage, is_over, results_of, stage_results
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.plan.stage import rescaled
+from sweeps.runtime.trainable import TrialContext
+from sweeps.runtime.trials_at_once import fit
 from sweeps.search.rank_agreement import agreement
 from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.search.samplers.transfer import WarmStartSampler
@@ -207,3 +209,19 @@ def test_a_wider_search_after_its_stages_keeps_them(plan: Plan) -> None:
     wider = plan.composition.changed({"search.num_trials": 9})
     assert wider.stages == plan.composition.stages
     assert wider.in_stage(2).config.search.num_trials == 4
+
+
+def test_trials_of_a_stage_with_another_base_have_workers_and_a_number_of_lanes_of_their_own(tmp_path: Path) -> None:
+    stages = [f"{{overrides: ['{each}'], num_trials: 4}}" for each in ("data.sequence_length=64", "train.max_steps=20")]
+    overrides = ("conf=llm_lora", "scaling.trials_per_group=auto", f"search.stages=[{', '.join(stages)}]")
+    plan = make_plan([*overrides, f"output_dir={tmp_path}"], [], "lanes", "")
+    trials, session, nothing = fit(plan.config, plan.scalings, [{"CPU": 4.0}]), MagicMock(), cast("Any", None)
+    context = TrialContext(plan.composition, str(tmp_path), None, None, trials, broker=nothing)
+    first, second, own = (context.workers(each.config, trials, None, ()) for each in plan.compositions)
+    assert (first == second, second == own) == (False, True)
+    session.state = state = SweepState("s", plan.composition, nothing, 2, Shutdown(nothing), fit=trials)
+    for stage, expected in zip(plan.stages, ((1, False), (16, True)), strict=True):
+        state.lanes_found, state.has_found_lanes = 16, True
+        end_stage(plan, session, stage, None)
+        assert (state.lanes_found, state.has_found_lanes) == expected
+    session.broker.forget_lanes.assert_called_once_with()

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -94,6 +95,10 @@ def test_a_sweep_becomes_a_ray_job_that_kuberays_schema_accepts(
     assert pod["containers"][0]["resources"]["limits"] == {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"}
     assert pod["nodeSelector"] == {"kind": "l4"}
     assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": "mlflow"}}]
+    submitter = job["spec"]["submitterPodTemplate"]["spec"]
+    assert pod["imagePullSecrets"] == submitter["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["serviceAccountName"] == submitter["serviceAccountName"] == "sweeps"
+    assert submitter["containers"][0]["image"] == pod["containers"][0]["image"]
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
     assert job["spec"]["activeDeadlineSeconds"] == 12 * 3600
     assert job["spec"]["shutdownAfterJobFinishes"]
@@ -242,6 +247,44 @@ def test_what_git_ignores_does_not_travel(here: Path) -> None:
     assert set(submission().bundle.files) == {"mine.py", ".gitignore"}
 
 
+def test_nothing_travels_that_git_may_ignore_if_it_does_not_trust_the_repository(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=here, check=True)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(UserError, match=r"(?s)dubious ownership.*git config --global --add safe\.directory"):
+        submission()
+
+
+def test_earlier_sweeps_stay_here_and_links_to_folders_are_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("outputs/first/sweep.json", "mine/outputs/first/sweep.py", "../common/lib/code.py"):
+        (here / name).parent.mkdir(parents=True)
+        (here / name).write_text("{}")
+    (here / "lib").symlink_to(here.parent / "common/lib")
+    for _ in ("a plain folder", "a repository"):
+        assert set(submission().bundle.files) - {".gitignore"} == {"mine/outputs/first/sweep.py"}
+        assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine", "--print"])[0] == 0
+        assert "links to folders are not sent, not even if they hold code: lib" in capsys.readouterr().err
+        subprocess.run(["git", "init", "-q"], cwd=here, check=True)
+
+
+def test_a_large_file_is_not_read_into_memory_and_one_that_cannot_be_read_is_named(here: Path) -> None:
+    with (here / "large.bin").open("wb") as file:
+        file.truncate(64 * 2**20)
+    (here / "mine.py").write_text("x = 1\n")
+    bundle = Bundle.of_folder(here, leave_out=here / "outputs")
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r"large\.bin \(64\.0 MiB\).*\.gitignore.*`git init` makes one"):
+        bundle.write(here / "code.zip", 1000, "")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 * 2**20
+    (here / "mine.py").unlink()
+    with pytest.raises(UserError, match=r"mine\.py: cannot be packed \(No such file or directory\)"):
+        bundle.write(here / "code.zip", 2**20, "")
+
+
 @pytest.mark.parametrize("in_git", [True, False])
 def test_a_file_whose_name_is_not_utf_8_is_named(here: Path, *, in_git: bool) -> None:
     if in_git:
@@ -264,6 +307,7 @@ def test_a_file_whose_name_is_not_utf_8_is_named(here: Path, *, in_git: bool) ->
             ],
         ),
         ([*BASE, "output_dir=/elsewhere"], ["output_dir=/elsewhere", "/shared"]),
+        ([*BASE, "tracking.uri=http://localhost:5000"], ["tracking.uri=http://localhost:5000", "in a pod"]),
         ([*BASE, "cluster.kuberay.volumes=[]"], ["output_dir=/shared/outputs", "cluster.kuberay.volumes"]),
         ([*BASE, "scaling.num_workers=8"], ["scaling.num_workers=8", "cluster.kuberay.workers"]),
         ([*BASE, "scaling.use_gpu=true"], ["GPU", "cluster.kuberay.workers"]),

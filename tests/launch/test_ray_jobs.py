@@ -119,6 +119,30 @@ def test_a_wrong_token_is_a_mistake_that_is_named(here: Path, capsys: pytest.Cap
     assert "RAY_AUTH_TOKEN" in message
 
 
+class NameIsTaken(Handler):
+    """Job server that knows the job already; its head passes on the answer of an agent."""
+
+    def answer(self) -> None:
+        if self.path == "/api/version":
+            self.send(200, json.dumps({"ray_version": ray.__version__}).encode())
+        elif self.path == "/api/jobs/":
+            own = 'Traceback (most recent call last):\n  File "x.py", line 1, in y\nValueError: Job with submission_id'
+            of_agent = f"{own} mine already exists. Please use a different submission_id.\n"
+            text = f"Traceback (most recent call last):\nRuntimeError: Request failed with status code 400: {of_agent}."
+            self.send(500, f"{text}\n".encode())
+        else:
+            self.send(200, b"{}")
+
+
+def test_a_name_that_a_job_of_the_cluster_has_is_told_with_the_fix(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused_by(NameIsTaken)
+    message = capsys.readouterr().err
+    assert "(ValueError: Job with submission_id mine already exists. Please use a different submission_id.)" in message
+    assert "choose another --name, or `ray job delete --address http://127.0.0.1:" in message
+
+
 class ClosedUpload(Handler):
     """Job server behind a proxy that closes the connection while the code is uploaded, since it is too large."""
 

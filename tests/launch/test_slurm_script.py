@@ -66,6 +66,27 @@ def test_a_job_asks_for_the_cpus_of_one_trial_if_the_config_says_nothing() -> No
     assert not any(each.startswith("--cpus-per-task") for each in asked(script("cluster.slurm.exclusive=true")))
 
 
+def test_a_job_asks_for_the_cpus_of_as_many_trials_as_its_gpus_have_room_for() -> None:
+    gpus = "cluster.slurm.gpus_per_node=8"
+    assert "--cpus-per-task=8" in asked(script(gpus))
+    assert "--cpus-per-task=16" in asked(script(gpus, "scaling.resources_per_worker.CPU=2"))
+    assert "--cpus-per-task=32" in asked(
+        script(gpus, "scaling.num_workers=1", "+scaling.resources_per_worker.GPU=0.25")
+    )
+    assert "--cpus-per-task=2" in asked(script(gpus, "scaling.use_gpu=false"))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "note"), [("8", ""), ("3", "cluster.slurm: 3 CPUs and 8 GPUs a node run 1 trial at once")]
+)
+def test_gpus_that_too_few_cpus_leave_unused_are_told(cpus: str, note: str, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = ("cluster.slurm.gpus_per_node=8", f"cluster.slurm.cpus_per_node={cpus}")
+    assert run_command(["submit", "conf=digits", *nodes, "--to=slurm", "--print"])[0] == 0
+    told = capsys.readouterr().err
+    assert note in told
+    assert bool(note) == ("GPUs unused" in told)
+
+
 PROGRAMS = {
     "scontrol": """
         case "$*" in
@@ -78,11 +99,12 @@ PROGRAMS = {
         echo "$*" >> sruns
         env > environment
         while [ "${1#--}" != "$1" ]; do shift; done
-        export ON_NODE=10.0.0.1 SLURM_NODEID=0 SLURM_CPUS_ON_NODE=2 ROCR_VISIBLE_DEVICES=0,1
+        export ON_NODE=10.0.0.1 SLURM_NODEID=0 SLURM_CPUS_ON_NODE=2 SLURM_GPUS_ON_NODE=4 ROCR_VISIBLE_DEVICES=0,1
         exec "$@"
     """,
-    "ray": 'env > environment_of_ray; echo "$*" > ray_arguments; echo 0 > "$status"',
-    "python": "exit 1",
+    # On another node, through NFS, which remembers for a minute that a file is missing.
+    "ray": 'env > environment_of_ray; echo "$*" > ray_arguments; [ -e "$status" ] && echo 0 > "$status"',
+    "python": '[[ "$*" = *memory_of_node* ]] && echo 700 300',
 }
 """Programs that do as Slurm and Ray would, as far as the script sees it, in a shell of `salloc` on the login node."""
 
@@ -106,6 +128,7 @@ def run_in_salloc(here: Path, **variables: str) -> list[str]:
         "SLURM_JOB_NODELIST": "n[1-2]",
         "in_place": "1",
         "SLURM_JOB_CPUS_PER_NODE": "16,2",
+        "SLURM_CPUS_PER_TASK": "1",  # of another task of the job
         "SLURM_CPU_BIND": "mask_cpu:0x1",
         "SLURM_EXPORT_ENV": "NONE",
         "PATH": f"{programs}:{os.environ['PATH']}",
@@ -127,7 +150,10 @@ def test_in_salloc_on_the_login_node_the_first_node_is_the_head_and_unequal_node
     here: Path,
 ) -> None:
     of_ray = run_in_salloc(here)
-    assert "--address 10.0.0.1:" in (here / "ray_arguments").read_text()
+    arguments = (here / "ray_arguments").read_text()
+    assert "--address 10.0.0.1:" in arguments
+    assert "--num-cpus=2 --num-gpus=4 " in arguments, "those of the job, whatever the config asks for"
+    assert "--memory=700 --object-store-memory=300 " in arguments
     asked_of_srun = (here / "sruns").read_text()
     assert "--cpus-per-task=2 " in asked_of_srun, "the smallest node's"
     assert asked_of_srun.count("--export=ALL") == 2, "sbatch --export=NONE would leave the nodes without variables"
@@ -138,7 +164,7 @@ def test_in_salloc_on_the_login_node_the_first_node_is_the_head_and_unequal_node
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_CPUS_PER_NODE": "2"}
 INTERRUPTED = """
-while [ ! -e "$stop" ]; do sleep 0.1; done
+while [ ! -s "$stop" ]; do sleep 0.1; done
 sleep 0.5
 touch saved
 echo 130 > "$status"
@@ -198,6 +224,25 @@ def test_ctrl_c_in_place_waits_until_the_trials_have_saved_their_state(
         monkeypatch.setenv(name, value)
     assert run_forked([functools.partial(submit_in_place, here), functools.partial(press_ctrl_c, here)]) == [130, 0]
     assert (here / "saved").exists()
+
+
+def test_a_job_says_which_configs_have_changed_while_it_waited(here: Path) -> None:
+    (folder := here / "my_conf").mkdir()
+    for name in ("mine", "changed"):
+        (folder / f"{name}.yaml").write_text("defaults: [digits, _self_]\n")
+    texts = [
+        batch_script(new_submission([f"conf={name}"], [folder], name, "submit", "slurm"))
+        for name in ("mine", "changed")
+    ]
+    (folder / "changed.yaml").write_text("defaults: [digits, _self_]\nseed: 1\n")
+    programs = make_programs(here, {"srun": 'echo 0 > "$status"'})
+    environment = {**JOB, "PATH": f"{programs}:{os.environ['PATH']}"}
+    same, other = (
+        subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, check=True).stdout
+        for text in texts
+    )
+    assert "changed since" not in same
+    assert f"changed since the sweep was submitted, which begins with what they say now: {folder}/changed.yaml" in other
 
 
 def test_the_driver_gets_the_overrides_as_they_were_typed() -> None:

@@ -117,6 +117,14 @@ def test_ctrl_c_leaves_the_watch_and_not_the_sweep(
     assert "--watch does not print JSON" in refusal("show", "s", "--watch", "--json")
 
 
+def test_the_watch_of_a_sweep_that_was_stopped_before_a_trial_finished_exits_as_run_does(working_folder: Path) -> None:
+    uri, objectives = f"sqlite:///{working_folder}/mlflow.db", Objectives(("eval/loss",), ("min",))
+    recorder = open_recorder(uri, "s", objectives, folder=working_folder, experiment="test", config=CONFIG, command="")
+    recorder.close("stopped")
+    assert run_command(["show", "s", "--watch"]) == (1, None)
+    assert run_command(["show", "s"]) == (0, None)
+
+
 def test_the_tables_of_show_and_list_name_what_was_searched(
     running: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,9 +20,11 @@ from recording import free_port
 from small_http import Handler, serving_http
 from waiting import wait_until
 
+from sweeps.compose.hydra_composition import compose_sweep
+from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import RayNotStarted, UserError
 from sweeps.runtime import cluster
-from sweeps.runtime.cluster import _environment, _quiet_libraries, _started_here, answering_dashboard
+from sweeps.runtime.cluster import _environment, _quiet_libraries, _started_here, answering_dashboard, connected
 
 
 def test_variables_for_ray_are_taken_back_and_those_that_are_set_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,6 +76,36 @@ def test_a_process_starts_ray_again_after_the_token_in_its_home_has_changed(
     assert done.stdout.split() == ["1", "1"]
 
 
+WITHIN_A_SESSION = """
+import ray
+from sweeps.compose.hydra_composition import compose_sweep
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.errors import UserError
+from sweeps.runtime.cluster import connected
+
+ray.init("local", num_cpus=1, include_dashboard=False)
+kept = ray.put("kept")
+for address in ("local", "auto"):
+    config = compose_sweep("digits", ["cluster.num_cpus=1", f"cluster.address={address}"], ConfSearchPath()).config
+    try:
+        with connected(config):
+            print("connected")
+    except UserError as error:
+        print(error)
+print(ray.get(kept))
+"""
+
+
+@pytest.mark.slow
+def test_a_sweep_leaves_a_session_of_ray_that_is_alive_in_its_process() -> None:
+    done = run_python("-c", WITHIN_A_SESSION, within_s=200)
+    local, auto, kept = done.stdout.splitlines()
+    assert local == auto
+    assert "Ray is already in use in this process" in local
+    assert "call ray.shutdown() first" in local
+    assert kept == "kept"
+
+
 class WantsAToken(Handler):
     """As Ray's dashboard answers by default."""
 
@@ -96,6 +128,16 @@ def test_a_dashboard_is_there_if_it_answers(dashboard: str, monkeypatch: pytest.
     monkeypatch.setattr(cluster, "DASHBOARD_WITHIN_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert answering_dashboard(f"127.0.0.1:{silent.getsockname()[1]}") is None
+
+
+@pytest.mark.parametrize(("key", "address"), [("cluster.address", "ray://head:10001"), ("RAY_ADDRESS", "auto")])
+def test_an_address_of_ray_client_is_refused_with_what_to_give_instead(
+    key: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
+    config = compose_sweep("digits", [f"cluster.address='{address}'"], ConfSearchPath()).config
+    with pytest.raises(UserError, match=rf"^{key}=ray://head:10001: .*HOST:6379"), connected(config):
+        pass
 
 
 def test_a_local_start_that_fails_once_is_tried_again_and_a_second_failure_is_one_message() -> None:

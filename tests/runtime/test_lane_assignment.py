@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,8 +44,9 @@ SPEC = WorkerGroupSpec(
     spare_processes="never",
     cluster_grows=False,
     storage_path="",
-    lanes=Lanes(2, False, "", None, 1.0),
+    lanes=Lanes(2, False, "", None, 1.0, base=("a model",)),
 )
+ON_ANOTHER_BASE = replace(SPEC, lanes=Lanes(2, False, "", None, 1.0, base=("another model",)))
 
 
 class Method:
@@ -79,18 +81,18 @@ class Groups:
         self._most = most
 
     def _start(self, slot: str, spec: WorkerGroupSpec) -> Owner:
-        assert spec == SPEC
+        assert spec in (SPEC, ON_ANOTHER_BASE)
         self.owners[slot] = Owner()
         return self.owners[slot]
 
-    async def begin(self, *trials: str, is_answered: bool = False) -> None:
+    async def begin(self, *trials: str, is_answered: bool = False, spec: WorkerGroupSpec = SPEC) -> None:
         """Give trials to lanes."""
         await self.broker.set_groups(self._most)
         if not is_answered:
             await self.broker.stop_waiting_for_answers()
         for trial in trials:
             begun = await self.broker.begin(trial)
-            await self.broker.assign_lane(assignment(trial, begun.attempt), SPEC)
+            await self.broker.assign_lane(assignment(trial, begun.attempt), spec)
 
     async def take(self, slot: str, most: int = 2) -> list[str]:
         """Trials that a slot's main worker takes into lanes."""
@@ -143,17 +145,33 @@ async def test_trials_go_to_a_new_group_while_there_is_room_and_then_to_the_one_
     assert await groups.take(second) == ["5"]
 
 
-async def test_a_group_without_a_trial_ends_when_the_search_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_trained", [True, False])
+async def test_a_group_without_a_trial_ends_when_the_search_is_over(
+    monkeypatch: pytest.MonkeyPatch, has_trained: bool
+) -> None:
     monkeypatch.setattr(slot_queue, "IDLE_S", 0.0)
 
     groups = Groups()
     await groups.begin("0")
     (slot,) = groups.owners
     await groups.broker.search_over(True)
-    assert await groups.broker.wait_for_trial(slot)
-    await groups.take(slot)
-    await groups.broker.lane_ended(slot, Ended("0", 1))
-    assert not await groups.broker.wait_for_trial(slot, is_idle=True)
+    if has_trained:
+        assert await groups.broker.wait_for_trial(slot)
+        await groups.take(slot)
+        await groups.broker.lane_ended(slot, Ended("0", 1))
+    else:
+        await groups.broker.stop_for_good("0")
+    assert not await asyncio.wait_for(groups.broker.wait_for_trial(slot, is_idle=True), 5)
+
+
+async def test_trials_on_another_base_do_not_get_into_the_lanes_of_a_group() -> None:
+    groups, slot = await training("s1-0000")
+    await groups.broker.lane_ended(slot, Ended("s1-0000", 1))
+    waits = asyncio.create_task(groups.broker.wait_for_trial(slot, is_idle=True))
+    await groups.begin("0000", spec=ON_ANOTHER_BASE)
+    _, other = groups.owners
+    assert await groups.take(other) == ["0000"]
+    assert not await asyncio.wait_for(waits, 5)
 
 
 async def test_the_death_of_a_group_fails_the_trials_in_its_lanes_once_and_moves_those_that_wait() -> None:
@@ -291,6 +309,22 @@ async def test_a_trial_that_must_train_alone_goes_to_a_group_without_trials() ->
     await groups.broker.lane_ended(second, Ended("1", 1))
     await groups.begin("2")
     assert await groups.take(second) == ["2"]
+
+
+async def test_trials_that_trained_alone_share_their_own_workers_again_and_not_those_whose_lanes_are_taken() -> None:
+    groups = Groups(most=2)
+    await groups.begin("0", "1", "2", "3")
+    first, second = groups.owners
+    assert [await groups.take(slot) for slot in (first, second)] == [["0", "2"], ["1", "3"]]
+    await killed(groups, second, "1", "3")
+    await groups.begin("1", "3")
+    *_, again = groups.owners
+    for trial in ("1", "3"):
+        assert await groups.take(again) == [trial]
+        await report(groups, trial, 10)
+        if trial == "1":  # it has left its lane for the other one
+            await groups.begin("1")
+    assert await groups.take(again, 1) == ["1"]
 
 
 async def test_trials_that_die_as_they_are_leaving_their_lanes_have_not_failed() -> None:
@@ -549,6 +583,13 @@ async def test_trials_do_not_wait_for_a_group_that_lost_its_room_while_others_ha
     assert [groups.owners[each].is_closed for each in (first, third)] == [False, True]
     ends = [event for event in await groups.broker.drain(0.1) if isinstance(event, Ended) and event.attempt == 2]
     assert ends == []
+
+
+async def test_trials_that_wait_for_a_lane_go_to_a_new_group_once_there_is_room_for_one() -> None:
+    groups, first = await training("0", "1", "2", "3", "4")
+    await groups.broker.set_groups(3)
+    _, second, third = groups.owners
+    assert [await groups.take(slot) for slot in (first, second, third)] == [[], ["2", "4"], ["3"]]
 
 
 async def test_a_lane_that_ends_leaves_the_others_alone() -> None:

@@ -111,6 +111,7 @@ def test_datasets_of_a_trial_find_cpus_that_no_worker_has_reserved() -> None:
         ({"num_workers": 6, "placement": "STRICT_PACK"}, "the largest has room for 4; use PACK, or lower .* to 4"),
         ({"num_workers": 4, "placement": "STRICT_SPREAD"}, "3 have room for one; use SPREAD, or lower .* to 3"),
         ({"num_workers": 2, "labels": {"zone": "c"}}, "no node .* has these labels .*zone=a, zone=b"),
+        ({"resources_per_worker": {"gpus": 1}}, r"resources_per_worker.gpus: no node has this resource; Ray's is GPU"),
         ({"num_workers": 2, "accelerator_type": "H100"}, "can place 0 workers of .*accelerator_type:H100"),
     ],
 )

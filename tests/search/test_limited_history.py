@@ -14,8 +14,7 @@ from spaces import sampler_of
 
 from sweeps.search import FloatDistribution as Range
 from sweeps.search import Space, build_sampler
-from sweeps.search.samplers.best_and_newest import BestAndNewestSampler
-from sweeps.search.samplers.limited_history import LimitedHistorySampler
+from sweeps.search.samplers.limited_history import LimitedHistorySampler, newest
 
 RANGE = FloatDistribution(0.0, 1.0)
 Direction = Literal["minimize", "maximize"]
@@ -42,9 +41,10 @@ def study(trials: list[FrozenTrial], direction: Direction = "minimize") -> optun
 
 
 def test_a_short_study_is_seen_whole() -> None:
-    whole = study([trial(0.1)] * 5)
+    whole = study([*[trial(0.1)] * 5, trial(0.1, TrialState.FAIL)])
+    whole.ask({"x": RANGE})
     sampler = LimitedHistorySampler(optuna.samplers.RandomSampler(), most=5, best=2)
-    assert [each.number for each in sampler.trials(whole)] == [0, 1, 2, 3, 4]
+    assert [each.number for each in sampler.trials(whole)] == [0, 1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
@@ -111,12 +111,15 @@ def test_the_suggestions_of_a_short_study_are_those_of_tpe_alone() -> None:
             searched.tell(made, None if pruned else value, TrialState.PRUNED if pruned else TrialState.COMPLETE)
         return [each.params for each in searched.trials]
 
-    assert suggested(LimitedHistorySampler(tpe(1)), 1) == suggested(tpe(1), 1)
+    assert suggested(LimitedHistorySampler(tpe(1), most=51, best=5), 1) == suggested(tpe(1), 1)
 
 
 @pytest.mark.parametrize("kind", ["tpe", "bohb"])
-def test_the_samplers_that_are_built_learn_from_400_trials_of_a_long_search(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("num_ended", "num_rejected", "num_running", "seen"), [(2000, 0, 0, 400), (200, 300, 64, 264), (500, 0, 64, 464)]
+)
+def test_the_samplers_that_are_built_learn_from_400_ended_trials_of_a_long_search_and_from_all_running_ones(
+    kind: str, num_ended: int, num_rejected: int, num_running: int, seen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts, split = [], tpe_sampler._split_trials
 
@@ -125,10 +128,11 @@ def test_the_samplers_that_are_built_learn_from_400_trials_of_a_long_search(
         return split(searched, trials, *rest)
 
     monkeypatch.setattr(tpe_sampler, "_split_trials", counted)
-    searched = study([trial(index % 1000 / 1000) for index in range(2000)])
+    others = [trial(0.5, TrialState.FAIL)] * num_rejected + [trial(0.5, TrialState.RUNNING, steps=0)] * num_running
+    searched = study([*others, *[trial(index % 1000 / 1000) for index in range(num_ended)]])
     searched.sampler = build_sampler(sampler_of(kind), 0, Space({"x": Range(type="float", low=0.0, high=1.0)}))
     searched.ask({"x": RANGE})
-    assert counts == [400]
+    assert counts == [seen]
 
 
 @pytest.mark.parametrize(("direction", "value", "other"), [("minimize", 0.0, 0.5), ("maximize", 1.0, 0.5)])
@@ -141,14 +145,16 @@ def test_of_the_finished_trials_of_a_long_study_the_best_and_the_newest_are_seen
     trials[7] = trial(value, TrialState.PRUNED)
     whole = study(trials, direction)
     running = whole.ask({"x": RANGE})
-    sampler = BestAndNewestSampler(optuna.samplers.RandomSampler(), most=5, best=2)
-    assert [each.number for each in sampler.trials(whole)] == [3, 7, 17, 18, 19, running.number]
-    short = BestAndNewestSampler(optuna.samplers.RandomSampler(), most=19, best=2)
+    complete = (TrialState.COMPLETE,)
+    random = optuna.samplers.RandomSampler()
+    sampler = LimitedHistorySampler(random, most=5, best=2, others=newest, states=complete)
+    assert [each.number for each in sampler.trials(whole)] == [3, 7, 16, 17, 18, 19, running.number]
+    short = LimitedHistorySampler(random, most=19, best=2, others=newest, states=complete)
     assert len(short.trials(whole)) == 21
 
 
 def test_the_gaussian_process_that_is_built_learns_from_300_finished_trials_of_a_long_search() -> None:
     space = Space({"x": Range(type="float", low=0.0, high=1.0)})
     sampler = build_sampler(sampler_of(kind="gp"), 0, space)
-    assert isinstance(sampler, BestAndNewestSampler)
+    assert isinstance(sampler, LimitedHistorySampler)
     assert len(sampler.trials(study([trial(0.5)] * 1000))) == 300

@@ -201,6 +201,42 @@ def test_what_a_point_leaves_out_is_sampled_anew_until_the_point_is_valid() -> N
     assert all(point["x1"] <= 2 for point in points if point)
 
 
+def test_a_point_with_a_conditional_parameter_alone_is_tried_with_the_values_under_which_it_exists() -> None:
+    kinds = {"type": "categorical", "choices": ["a", "b", "c", "d"]}
+    space = space_of(
+        {
+            "kind": kinds,
+            "part": {**kinds, "when": {"kind": ["b", "c"]}},
+            "width": {"type": "int", "low": 1, "high": 99, "when": {"part": "d", "host": "here"}},
+            "depth": {"type": "int", "low": 1, "high": 99, "when": {"kind": "c"}},
+        }
+    )
+    points = [{"width": 7, "depth": 7}, {"kind": "b", "width": 8}, {"width": 9, "kind": "b", "part": "d"}]
+    search = searcher(RandomSampler(kind="random"), space, points=points, lookup={"host": "here"}.get)
+    assert [search.suggest(str(number)) for number in range(3)] == [
+        {"kind": "c", "part": "d", "width": 7, "depth": 7},
+        {"kind": "b", "part": "d", "width": 8},
+        {"kind": "b", "part": "d", "width": 9},
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_point_that_an_earlier_release_enqueued_without_its_condition_is_sampled_anew_until_it_is_new(
+    seed: int,
+) -> None:
+    space = space_of({name: SPACE[name] for name in ("kind", "width")})
+    search = OptunaSearcher(
+        space,
+        metric="loss",
+        mode="min",
+        points=[{"kind": "a"}],
+        sampler=build_sampler(RandomSampler(kind="random"), seed, space),
+    )
+    assert search.suggest("0") == {"kind": "a"}
+    search.study.enqueue_trial({"width": 16})
+    assert search.suggest("1") == {"kind": "b", "width": 16}
+
+
 # --- how many --------------------------------------------------------------------------------------------------
 
 

@@ -206,6 +206,7 @@ def test_mistakes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return str(error)
 
     assert "there is no such file; run this where the service runs" in refusal("backup", "x.tar.gz")
+    assert "nowhere/x.tar.gz: there is no folder nowhere; make it" in refusal("backup", "nowhere/x.tar.gz")
     assert "x.tar.gz: there is no such file; give one that" in refusal("restore", "x.tar.gz")
     assert run_command(["restore", "x.tar.gz"])[0] == 2
     with tarfile.open("bad.tar.gz", "w:gz") as archive:

@@ -37,7 +37,7 @@ from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import deliveries, jobs
 from sweeps.service.nights.night import Night, begin, change
 from sweeps.service.notify import sending
-from sweeps.service.notify.address import addresses
+from sweeps.service.notify.address import addresses, check_address
 from sweeps.service.notify.cli_notify import run_and_notify
 from sweeps.service.notify.deliveries import MAX_ATTEMPTS
 from sweeps.service.notify.message import of_sweep
@@ -470,6 +470,13 @@ def test_a_sweep_by_hand_tells_the_addresses_in_its_environment_and_does_not_wai
         wait_until(lambda: len(box.received) == 2, 30)
     assert {each.get("title", "*digits-1 has ended*").strip("*") for each in box.received} == {"digits-1 has ended"}
     assert (plan.folder / "notifications.log").read_text() == ""
+
+
+@pytest.mark.parametrize("address", ["https://", "https://[chat/x", "HTTPS://chat:port/x", "https://chat:70000/x"])
+def test_the_address_of_a_webhook_has_a_host_and_a_port_that_is_a_number(address: str) -> None:
+    check_address("HTTPS://chat.example.com:8443/x", "url")
+    with pytest.raises(ConfigError, match="url: the address has no host, or an invalid port"):
+        check_address(address, "url")
 
 
 def test_a_wrong_address_is_known_before_a_sweep_by_hand_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,12 +221,20 @@ def test_a_worker_on_cpus_has_its_share_of_the_machine(
     assert usable_memory(torch.device("cpu")) == pytest.approx(expected * machine_memory.machine_memory(), rel=1e-6)
 
 
-def test_a_container_has_the_memory_of_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = [tmp_path / "memory.max", tmp_path / "missing"]
-    monkeypatch.setattr(machine_memory, "_CGROUP_LIMITS", tuple(map(str, limits)))
-    limits[0].write_text("max\n")
+@pytest.mark.parametrize("own", ["0::/{}\n", "5:cpu,cpuacct:/\n4:memory:/{}\n0::/\n"])
+@pytest.mark.parametrize("limited", ["", "slurm/job_7"], ids=["container", "job"])
+def test_a_container_or_job_has_the_memory_of_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, limited: str
+) -> None:
+    for name, version in machine_memory._VERSIONS.items():
+        monkeypatch.setitem(machine_memory._VERSIONS, name, version._replace(root=str(tmp_path)))
+    file = machine_memory._VERSIONS["memory" if "memory" in own else ""].limit
+    monkeypatch.setattr(machine_memory, "_OWN", tmp_path / "own")
+    (tmp_path / "own").write_text(own.format("slurm/job_7/step_0"))
+    (tmp_path / "slurm" / "job_7" / "step_0").mkdir(parents=True)
+    (tmp_path / "slurm" / "job_7" / "step_0" / file).write_text("max\n")
     whole = machine_memory.machine_memory()
-    limits[0].write_text(f"{whole // 4}\n")
+    (tmp_path / limited / file).write_text(f"{whole // 4}\n")
     assert machine_memory.machine_memory() == whole // 4
 
 

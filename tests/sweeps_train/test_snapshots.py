@@ -249,12 +249,16 @@ def test_a_small_state_is_written_in_the_background_when_its_saves_have_cost_mor
 
 
 def test_a_snapshot_needs_room_in_the_memory_of_its_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"max": 2**30, "current": 2**30 - 2**20, "stat": f"anon 5\ninactive_file {2**19}\nfile 7"}
+    files = {
+        "memory.max": 2**30,
+        "memory.current": 2**30 - 2**20,
+        "memory.stat": f"anon 5\ninactive_file {2**18}\nactive_file {2**18}\nfile 7",
+    }
     for name, content in files.items():
         (tmp_path / name).write_text(f"{content}\n")
-    monkeypatch.setattr(machine_memory, "_CGROUP_LIMITS", (str(tmp_path / "max"),))
-    uses = (str(tmp_path / "current"), str(tmp_path / "stat"), "inactive_file")
-    monkeypatch.setattr(machine_memory, "_CGROUP_USES", (uses,))
+    (tmp_path / "own").write_text("0::/\n")
+    monkeypatch.setattr(machine_memory, "_OWN", tmp_path / "own")
+    monkeypatch.setitem(machine_memory._VERSIONS, "", machine_memory._VERSIONS[""]._replace(root=str(tmp_path)))
     assert machine_memory.available_memory() == 2**20 + 2**19
     one_step = {"max_steps": 1, "global_batch_size": 20}
     (note,) = run(configured(IMAGES, model={"channels": 128}, train=one_step), tmp_path / "trained").notes

@@ -106,6 +106,8 @@ def test_the_file_of_a_config_may_be_below_the_home_folder(
 def test_a_config_that_ends_in_yml_is_told_to_be_renamed(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.yml").write_text(WITH_DIGITS)
     assert "rename it to mine.yaml" in refused(capsys, "run", "conf=mine.yml")
+    assert "rename it to mine.yaml" in refused(capsys, "run", "conf=mine", "--config-dir=.")
+    assert "for a key of the config write conf=VALUE" in refused(capsys, "run", "--conf", "mine")
 
 
 def test_mistakes_in_code_and_in_data_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:

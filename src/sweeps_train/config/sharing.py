@@ -60,6 +60,11 @@ def forbids_sharing(configs: Sequence[TrainingConfig]) -> str | None:
     return None
 
 
+def shared_values(config: TrainingConfig) -> tuple[Any, ...]:
+    """Return the values of a training's config that must be the same in all trainings on the same workers."""
+    return tuple(value(config) for value in _SAME.values())
+
+
 def _model(config: TrainingConfig) -> CausalLM:
     assert isinstance(config.model, CausalLM)  # checked by the condition on the task
     return config.model

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.space import ConstantDistribution, Distribution, IntDistribution
@@ -107,7 +106,7 @@ class FailureAdvisor(Advisor):
                 self._skipped.add(trial.number)
             else:
                 point = self._unit.point(trial.params)
-                self._ended[trial.number] = _Ended(outcome, point, self._unit.vector(point))
+                self._ended[trial.number] = _Ended(outcome, point)
                 self._learn_size(outcome, point)
 
     def _learn_size(self, outcome: str, point: dict[str, Any]) -> None:
@@ -139,7 +138,7 @@ class FailureAdvisor(Advisor):
         number = len(self._ended) - len(self._ended) % max(1, len(self._ended) // REFIT_SHARE)
         if self._forest is None or number != self._forest.num_trials:
             known = [self._ended[trial] for trial in sorted(self._ended)[:number]]
-            self._forest = _Forest(known)
+            self._forest = _Forest(self._unit, known)
         probability, kind = self._forest.predict(self._unit.vector(point))
         if probability <= MAX_PROBABILITY:
             return None
@@ -150,7 +149,6 @@ class _Ended(NamedTuple):
     outcome: str
     """``good``, or the kind of the failure."""
     point: dict[str, Any]
-    vector: Vector
 
 
 def _outcome(trial: FrozenTrial) -> str | None:
@@ -163,7 +161,7 @@ def _outcome(trial: FrozenTrial) -> str | None:
 class _Forest:
     """Random forest (Breiman, 2001; of scikit-learn) that predicts the probability that a point fails."""
 
-    def __init__(self, trials: Sequence[_Ended]):
+    def __init__(self, unit: UnitCube, trials: Sequence[_Ended]):
         outcomes = [trial.outcome for trial in trials]
         self.num_trials, self.num_failed = len(trials), len(trials) - outcomes.count(SUCCESS)
         self._trees: RandomForestClassifier | None = None
@@ -172,7 +170,7 @@ class _Forest:
 
             # With at least two trials in a leaf, and a sample of the trials in each tree, no trial decides alone.
             self._trees = RandomForestClassifier(TREES, min_samples_leaf=2, max_features=None, random_state=0)
-            self._trees.fit(np.array([trial.vector for trial in trials]), outcomes)
+            self._trees.fit(unit.matrix([trial.point for trial in trials]), outcomes)
 
     def predict(self, point: Vector) -> tuple[float, str]:
         """Return the probability of a failure, and its most probable kind; 0 while there are too few trials."""

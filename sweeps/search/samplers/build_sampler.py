@@ -10,7 +10,7 @@ from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.samplers import (
     BOHBSampler,
@@ -26,11 +26,10 @@ from sweeps.config.samplers import (
     TPESampler,
 )
 from sweeps.config.samplers import CurveSampler as CurveConfig
-from sweeps.search.samplers.best_and_newest import BestAndNewestSampler
 from sweeps.search.samplers.bohb import RungSampler
 from sweeps.search.samplers.candidates import Allows
 from sweeps.search.samplers.custom import make_custom_sampler
-from sweeps.search.samplers.limited_history import LimitedHistorySampler
+from sweeps.search.samplers.limited_history import LimitedHistorySampler, newest
 from sweeps.search.samplers.qmc import SpaceFillingSampler
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.transfer import EarlierTrials, WarmStartedCmaEs, WarmStartSampler
@@ -42,6 +41,12 @@ FRONT: dict[str, Any] = {"multivariate": False, "gamma": lambda ended: min(math.
 """Options of TPE for several objectives. Good trials lie along a whole front: a fifth counts as good instead of
 Optuna's tenth, at most 25 as in Optuna. Each parameter has its own density, since a joint one of few points in several
 places is worse (``benchmarks/two_objectives.py``)."""
+
+LIMITS_OF_TPE: dict[str, Any] = {"most": 400, "best": 50}
+"""Trials of a long study that TPE sees. It compares the best 25 with all others."""
+LIMITS_OF_GP: dict[str, Any] = {"most": 300, "best": 100, "others": newest, "states": (TrialState.COMPLETE,)}
+"""Trials of a long study that the Gaussian process sees: also the newest, since it would otherwise suggest their points
+again. A fit to 1,000 trials takes seconds for each suggestion."""
 
 
 def build_sampler(
@@ -109,9 +114,9 @@ def build_sampler(
     else:
         made_again = ReseededSampler(make, seed)
     if isinstance(sampler, TPESampler):
-        made_again = LimitedHistorySampler(made_again)
+        made_again = LimitedHistorySampler(made_again, **LIMITS_OF_TPE)
     if isinstance(sampler, GPSampler):
-        made_again = BestAndNewestSampler(made_again)
+        made_again = LimitedHistorySampler(made_again, **LIMITS_OF_GP)
     if earlier is not None and isinstance(sampler, TPESampler | GPSampler | CurveConfig):
         return WarmStartSampler(made_again, earlier)
     return made_again

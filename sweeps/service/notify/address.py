@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -55,16 +56,17 @@ def check_address(address: str, key: str) -> None:
             f"{key}: is not an address; give one such as https://HOST/HOOK for a Slack-compatible webhook, or "
             "one for apprise: json://HOST/PATH, slack://A/B/C, mailto://USER:PASSWORD@HOST"
         )
-    if scheme[0] in WEBHOOK:
-        valid = bool(urlsplit(address).hostname)
+    valid, why = False, "the address has no host, or an invalid port"
+    if scheme[0].lower() in WEBHOOK:
+        with suppress(ValueError):  # of an address of IPv6, or a port
+            valid = bool(urlsplit(address).hostname) and urlsplit(address).port != 0
     else:
         from apprise import Apprise
 
         valid = Apprise.instantiate(address, suppress_exceptions=True) is not None
+        why = f"apprise does not accept this {scheme[0]}:// address; its wiki on GitHub lists the forms"
     if not valid:
-        raise ConfigError(
-            f"{key}: apprise does not accept this {scheme[0]}:// address; its wiki on GitHub lists the forms"
-        )
+        raise ConfigError(f"{key}: {why}")
 
 
 def without_secrets(text: str, address: str) -> str:
