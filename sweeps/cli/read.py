@@ -33,8 +33,8 @@ def list_(as_json: bool, operations: Operations) -> None:
 
         print_sweeps(sweeps, stdout, "" if sweeps else operations.address)  # it may be asked for over a network
     for job in jobs:
-        error = f": {job['error']}" if job["error"] else ""
-        say(f"{job['sweep']} has no record: its job {job['id']} is {job['state']}{error}")
+        yet, error = " yet" if job["ended"] is None else "", f": {job['error']}" if job["error"] else ""
+        say(f"{job['sweep']} has no record{yet}: its job {job['id']} is {job['state']}{error}")
 
 
 @verb("show")

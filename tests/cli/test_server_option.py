@@ -147,7 +147,7 @@ def test_a_submitted_sweep_waits_and_is_stopped_or_followed_until_it_is_cancelle
     for verb in (["show"], ["show", "--watch"], ["logs"], ["resume"]):
         assert "mine has no record yet: its job 1 is queued" in refusal(*verb, "mine", "--server", serving.url)
     assert run_command(["list", "--server", serving.url])[0] == 0
-    assert "mine has no record: its job 1 is queued" in capsys.readouterr().err
+    assert "mine has no record yet: its job 1 is queued" in capsys.readouterr().err
     assert printed(capsys, "stop", "mine", "--server", serving.url) == "mine was removed from the queue\n"
     assert "mine has no record: its job 1 is cancelled" in refusal("show", "mine", "--server", serving.url)
     with writing(serving.service.database) as connection:
