@@ -73,6 +73,10 @@ class ArtifactsUnreachable(UserError):
     """The store of MLflow's artifacts does not answer this machine, which may lack its credentials or its library."""
 
 
+class RayNotStarted(UserError):
+    """Ray failed to start on this machine, which may be too busy."""
+
+
 class ResultUnreachable(TrackingUnreachable):
     """The tracking server has received the whole record of an ended sweep, and then stopped answering."""
 

@@ -31,9 +31,9 @@ from sweeps.cli import (  # noqa: F401
 
 # isort: on
 from sweeps.cli.app import PROGRAM, app, stderr
-from sweeps.cli.exit_status import INTERRUPTED, MISTAKE, NO_SUCCESS, STORE_AWAY
+from sweeps.cli.exit_status import INTERRUPTED, MISTAKE, NO_SUCCESS, TRY_AGAIN
 from sweeps.compat.python_exit import end_process
-from sweeps.errors import FULL, ArtifactsUnreachable, SweepsError, TrackingUnreachable
+from sweeps.errors import FULL, ArtifactsUnreachable, RayNotStarted, SweepsError, TrackingUnreachable
 from sweeps.folders.shadowing_file import describe_shadowing, shadowing_file
 from sweeps.texts.suggestions import did_you_mean
 
@@ -79,8 +79,8 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
         elif is_log and not isinstance(error, SweepsError):
             traceback.print_exc()
         status, message = _print_error(error)
-        is_away = is_log and isinstance(error, TrackingUnreachable | ArtifactsUnreachable)
-        return STORE_AWAY if is_away else status, message
+        may_succeed = is_log and isinstance(error, TrackingUnreachable | ArtifactsUnreachable | RayNotStarted)
+        return TRY_AGAIN if may_succeed else status, message
 
 
 def _run(arguments: Sequence[str]) -> int:

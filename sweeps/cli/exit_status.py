@@ -6,8 +6,8 @@ NO_SUCCESS = 1
 """Nothing was wrong with the request, but no trial succeeded, or a check failed."""
 MISTAKE = 2
 """The request is wrong; nothing was started."""
-STORE_AWAY = 75
-"""A background process got no answer from MLflow: EX_TEMPFAIL."""
+TRY_AGAIN = 75
+"""A background process got no answer from MLflow, or could not start Ray; a repetition may succeed: EX_TEMPFAIL."""
 INTERRUPTED = 130
 """Ctrl-C or SIGTERM."""
 EXIT_STATUS = {"interrupted": INTERRUPTED, "failed": NO_SUCCESS}

@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 @sweep_operations
 def list_(as_json: bool, operations: Operations) -> None:
     """List the sweeps, newest first."""
-    sweeps = operations.sweeps()
+    sweeps, service = operations.sweeps(), service_of(operations)
+    jobs = [] if service is None else service.unrecorded_jobs(sweeps)
     if as_json:
         print_json([each.as_json() for each in sweeps])
-    else:
+    elif sweeps or not jobs:
         from sweeps.report.terminal_tables import print_sweeps
 
         print_sweeps(sweeps, stdout, "" if sweeps else operations.address)  # it may be asked for over a network
+    for job in jobs:
+        yet, error = " yet" if job["ended"] is None else "", f": {job['error']}" if job["error"] else ""
+        say(f"{job['sweep']} has no record{yet}: its job {job['id']} is {job['state']}{error}")
 
 
 @verb("show")

@@ -68,8 +68,11 @@ def run(
 
     plan = make_plan(tokens, config_dirs, name, typed(), where="again" if again else "here")
     if dry_run or detach:
-        plan.check_hub()  # a run in this process checks both itself
+        from sweeps.service.notify.cli_notify import checked_addresses
+
+        plan.check_hub()  # a run in this process checks all of it itself
         plan.check_store()
+        checked_addresses()
     if dry_run:
         print_dry_run(plan, as_json=as_json)
         return
@@ -212,7 +215,13 @@ def stop(sweep: str, trial: str | None, as_json: bool, operations: Operations) -
     `resume` continues a sweep that was stopped, but not a trial that was stopped on its own.
     """
     record = operations.stop(sweep, trial)
-    if as_json:
+    if isinstance(record, str):
+        if as_json:
+            print_json({"sweep": sweep, "status": record})
+        else:
+            ending = "removed from the queue" if record == "cancelled" else "stopped before anything was recorded"
+            stdout.print(f"{sweep} was {ending}", highlight=False)
+    elif as_json:
         print_json(record.as_json())
     else:
         from sweeps.report.terminal_tables import print_outcome

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from sweeps.cli.app import stderr, verb
+from sweeps.cli.output import say
 
 
 @verb("serve")
@@ -20,6 +21,7 @@ def serve(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:
     """
     from sweeps.compose.service_config import compose_service
     from sweeps.service.app_context import AppContext
+    from sweeps.service.auth.command_policy import CommandPolicy
     from sweeps.service.serve import address, listen
     from sweeps.service.serve import serve as run_service
     from sweeps.service.service_log import log_service
@@ -29,5 +31,7 @@ def serve(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:
     listener = listen(config)
     log_service(config)
     service = AppContext(config, config_dirs)
+    for note in CommandPolicy(config.access, config_dirs).notes:
+        say(note)
     stderr.print(f"serves on {address(listener)} (Ctrl-C ends it; sweeps continue)", highlight=False)
     run_service(service, listener)

@@ -23,7 +23,14 @@ from sweeps.compose.config_modules import import_config_modules
 from sweeps.compose.dotted import find, replace_at, set_name_with_dots
 from sweeps.compose.hydra_messages import explain
 from sweeps.compose.hydra_settings import check_overrides, check_section, is_of_hydra, refusal_in
-from sweeps.compose.overrides import check_option, hydra_token, parse_overrides, parse_values, with_options
+from sweeps.compose.overrides import (
+    check_option,
+    hydra_token,
+    parse_overrides,
+    parse_values,
+    with_options,
+    written_override,
+)
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
 from sweeps.compose.search_path import ConfSearchPath
@@ -105,6 +112,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         composed = _Conf(conf, overrides, search_path)
         space = composed.space(overrides)
         composed.choose_searched(_searched_options(space, overrides, search_path, in_all_trials=True))
+        own = {path: dict(each) for path, each in space.items() if isinstance(each, Mapping)}
         fixed = composed.change_space(space, overrides)
         base = composed.container
         _give_searched(base, space)
@@ -128,9 +136,21 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         searched_groups=sorted(searched),
         variants=variants,
         fixed=[path for path in fixed if path not in space],
+        dropped=_dropped(own, space, overrides),
         stages=stages,
         files=files,
     )
+
+
+def _dropped(own: Mapping[str, Any], space: Mapping[str, Any], overrides: Sequence[Override]) -> list[str]:
+    """Return overrides that would keep the conditions and priors that ranges have removed from the conf's own space."""
+    ranges = dict.fromkeys(each.key_or_group for each in overrides if each.is_sweep_override())
+    return [
+        written_override(f"space.{path}.{key}", own[path][key])
+        for path in ranges
+        for key in ("when", "prior")
+        if own.get(path, {}).get(key) and not space.get(path, {key: ...}).get(key)
+    ]
 
 
 def _files_of_user(asked: Iterable[Path], search_path: ConfSearchPath) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -9,11 +10,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sweeps import constants
+from sweeps.compose import Composition
+from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan
 from sweeps.provenance.provenance import Provenance, Training, collect_provenance, requirements
+from sweeps.space.space import Space
 from sweeps.tracking.artifacts import COMPOSITION, read_text
 from sweeps.tracking.record import SweepRecord
-from sweeps.validate.config_checks import lookup_in
+from sweeps.validate.config_checks import check_sweep, lookup_in
 
 if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
@@ -35,9 +39,20 @@ def record_composition(plan: Plan, recorder: Recorder) -> None:
     recorder.attach({constants.COMPOSITION_ARTIFACT: text}, {})
 
 
-def present_provenance(plan: Plan) -> Provenance:
-    """Return the provenance that a sweep would have if it were started now."""
-    return collect_provenance(plan.command, plan.config.seed)[0].with_data(trainings(plan))
+def present_provenance(plan: Plan, whole: Composition | None = None) -> Provenance:
+    """Return the provenance that a sweep would have if it were started now.
+
+    Args:
+        plan: The sweep.
+        whole: The sweep of which it repeats a trial, if that is known. The digest of a user's code includes the
+            arguments of the sweep's trainings, which differ from those of the trial alone.
+    """
+    provenance = collect_provenance(plan.command, plan.config.seed)[0]
+    if whole is not None:
+        with contextlib.suppress(ConfigError):  # an earlier release may have accepted what this one refuses
+            space = check_sweep(whole, is_new=False)
+            return provenance.with_data(trainings(whole, space), plan.config.training())
+    return provenance.with_data(trainings(plan.composition, plan.space))
 
 
 def recorded_provenance(record: SweepRecord) -> Provenance | None:
@@ -47,12 +62,12 @@ def recorded_provenance(record: SweepRecord) -> Provenance | None:
     return None if text is None else Provenance.from_json(text)
 
 
-def trainings(plan: Plan) -> Iterator[Training]:
+def trainings(composition: Composition, space: Space) -> Iterator[Training]:
     """Yield training configs that cover all choices of data and task in the space."""
-    yield plan.config.training()
-    for path, _, point in plan.space.corners(lookup_in(plan.composition)):
+    yield composition.config.training()
+    for path, _, point in space.corners(lookup_in(composition)):
         if path.partition(".")[0] in ("data", "task"):
-            yield plan.composition.trial(point).training()
+            yield composition.trial(point).training()
 
 
 def _record(plan: Plan, recorder: Recorder) -> None:
@@ -71,7 +86,8 @@ def _record(plan: Plan, recorder: Recorder) -> None:
         if provenance.remote:
             tags["mlflow.source.git.repoURL"] = provenance.remote
         recorder.attach(files, tags)
-        provenance = provenance.with_data(trainings(plan))  # large data may take longer than the sweep
+        # Reading large data may take longer than the sweep.
+        provenance = provenance.with_data(trainings(plan.composition, plan.space))
         digest = provenance.data_fingerprint
         recorder.attach(
             {constants.ORIGIN_ARTIFACT: provenance.as_json()}, {} if digest is None else {constants.TAG_DATA: digest}

@@ -85,7 +85,10 @@ def plan_reproduction(
     else:
         plan = _plan_all(record, name, command, tags, approve)
     then = recorded_provenance(record)
-    return Reproduction(record, chosen, plan, None if then is None else then.differences(present_provenance(plan)))
+    if then is None:
+        return Reproduction(record, chosen, plan, None)
+    now = present_provenance(plan, None if chosen is None else recorded_composition(record))
+    return Reproduction(record, chosen, plan, then.differences(now))
 
 
 def document(reproduction: Reproduction, again: SweepRecord | None, comparisons: Sequence[Repeated]) -> dict[str, Any]:

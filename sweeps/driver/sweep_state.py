@@ -322,6 +322,7 @@ def _status_of(earlier: SweepRecord, trial: TrialRecord) -> TrialStatus:
         earlier_attempts=trial.attempts if unfinished else 0,
         step=trial.steps,
         values=trial.all_values() or None,
+        value_step=trial.best_step,
         has_reported=trial.value is not None,
         saved=_saved_values(trial),
         violation=trial.violation,

@@ -247,6 +247,8 @@ class TrialLifecycle:
         text = f"trial {trial} {shown} at step {status.step}"
         if status.values is not None:
             text += f", {state.describe_values(status.values)}"
+            if status.value_step not in (None, status.step):
+                text += f" at step {status.value_step}"
         elif status.has_reported and error is None:
             text += f"; it {no_finite_value(state.objectives.metrics)}"
         if status.violation is not None:

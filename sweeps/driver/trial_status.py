@@ -31,6 +31,8 @@ class TrialStatus:
     """Step at which the trial will end; None if unknown."""
     values: Values | None = None
     """Values of the objectives in the report with the best value of the first objective."""
+    value_step: int | None = None
+    """Step of that report; None if unknown."""
     saved: Values | None = None
     """Values of the objectives in the best report whose weights were saved."""
     saved_step: int | None = None

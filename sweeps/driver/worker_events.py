@@ -292,7 +292,7 @@ class WorkerEvents:
         status.violation = status.violation or objectives.violation(report.metrics)
         if values is not None:
             if objectives.improves(values, status.values):
-                status.values = values
+                status.values, status.value_step = values, report.step
             status.add_point(report.step, values[0])
         if report.checkpoint is not None:
             self._record_checkpoint(status, report, report.checkpoint, report.held)

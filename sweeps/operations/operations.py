@@ -81,8 +81,12 @@ class Operations(Reading):
         """Return all sweeps, newest first."""
 
     @abstractmethod
-    def stop(self, sweep: str, trial: str | None) -> SweepRecord:
-        """End a sweep, or one of its trials, and wait until it has ended."""
+    def stop(self, sweep: str, trial: str | None) -> SweepRecord | str:
+        """End a sweep, or one of its trials, and wait until it has ended.
+
+        Returns:
+            The sweep's record afterwards; the final state of its job, such as ``cancelled``, if it has none.
+        """
 
     @abstractmethod
     def register(

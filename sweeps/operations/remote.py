@@ -37,6 +37,10 @@ REGISTER_TIMEOUT_S = 6 * 3600.0
 """Maximum seconds to wait for the registration of a model: a large one takes hours to copy, and a repetition would
 register it twice; but a proxy or a machine may be lost without a sign."""
 PAGE_SIZE = 1000
+OPEN_STATES = ("queued", "running")
+"""States of jobs that have not ended."""
+UNRECORDED_FAILURES_S = 86_400.0
+"""Age in seconds up to which failed jobs without a record are listed."""
 STOP_TIMEOUT_S, STOP_POLL_S = 120.0, 1.0
 """Maximum seconds to wait for the end of a stopped sweep, and seconds between two checks."""
 MAX_RETRY_S = 60.0
@@ -71,6 +75,16 @@ class Remote(Operations, Schedules):
 
     def sweeps(self) -> Sequence[SweepSummary]:
         return [_summary(line) for line in self._pages("sweeps", "sweeps")]
+
+    def unrecorded_jobs(self, recorded: Sequence[SweepSummary]) -> list[dict[str, Any]]:
+        """Return the jobs whose sweeps are not recorded: those that wait or are starting, and failed ones of the last
+        day."""
+        names, since = {each.sweep for each in recorded}, time.time() - UNRECORDED_FAILURES_S
+        found = [
+            *self.get("jobs", state=OPEN_STATES, limit=PAGE_SIZE)["jobs"],
+            *self.get("jobs", state="failed")["jobs"],
+        ]
+        return [each for each in found if each["sweep"] not in names and (each["ended"] or since) >= since]
 
     def record(self, sweep: str) -> SweepRecord:
         return self._read(self._request("GET", f"{_path(sweep)}/record"), lambda answer: read_record(answer.content))
@@ -126,14 +140,23 @@ class Remote(Operations, Schedules):
         """Fire a schedule now and return its job."""
         return self.post(f"{_schedule(schedule)}/run")
 
-    def stop(self, sweep: str, trial: str | None) -> SweepRecord:
+    def stop(self, sweep: str, trial: str | None) -> SweepRecord | str:
         from sweeps.driver.stop import wait_for_end
 
         self.ask(sweep, "stop", {} if trial is None else {"trial": trial})
-        try:
-            return wait_for_end(partial(self.record, sweep), trial, within_s=STOP_TIMEOUT_S, every_s=STOP_POLL_S)
-        except UnknownName:  # the service has its job, but no record
-            raise UserError(f"{sweep}: was stopped before anything was recorded, or removed from the queue") from None
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while True:
+            job = next(iter(self.get(f"{_path(sweep)}/jobs")), None)
+            try:
+                return wait_for_end(partial(self.record, sweep), trial, within_s=STOP_TIMEOUT_S, every_s=STOP_POLL_S)
+            except UnknownName:
+                if job is None:
+                    raise
+            if job["state"] not in OPEN_STATES:
+                return str(job["state"])
+            if time.monotonic() > deadline:
+                raise SweepsError(f"{sweep}: its job {job['id']} did not end within {STOP_TIMEOUT_S:.0f} s")
+            time.sleep(STOP_POLL_S)
 
     def register(
         self, record: SweepRecord, trial: TrialRecord, model: str, alias: str | None, *, merged: bool

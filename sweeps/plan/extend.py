@@ -198,8 +198,8 @@ def _widened(before: Composition, changes: Changes) -> dict[str, Any]:
 def _check_more_trials(before: Search, after: Search, sweep: str) -> None:
     if after.num_trials < before.num_trials:
         raise ConfigError(
-            f"search.num_trials={after.num_trials}: {sweep} already has {before.num_trials}; extend needs a larger "
-            "number"
+            f"search.num_trials={after.num_trials}: is the total, of which {sweep} already has {before.num_trials}; "
+            f"for {after.num_trials} more, write search.num_trials={before.num_trials + after.num_trials}"
         )
 
 

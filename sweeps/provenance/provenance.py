@@ -56,11 +56,12 @@ class Provenance:
             return None
         return hashlib.sha256(json.dumps(self.data, sort_keys=True).encode()).hexdigest()[:16]
 
-    def with_data(self, trainings: Iterable[Training]) -> Provenance:
-        """Add the digests of the data, which may take minutes. The configs of every kind of trial name the data."""
+    def with_data(self, trainings: Iterable[Training], only: Training | None = None) -> Provenance:
+        """Add the digests of the data, which may take minutes. The configs of every kind of trial name the data;
+        ``only`` limits them to those of one trial."""
         from sweeps_train.data.fingerprint import data_fingerprints
 
-        return replace(self, data=data_fingerprints(*trainings))
+        return replace(self, data=data_fingerprints(*trainings, only=only))
 
     def as_json(self) -> str:
         """Return the text of the artifact ``origin/origin.json``."""

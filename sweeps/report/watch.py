@@ -62,6 +62,8 @@ def changes(record: SweepRecord, states: dict[str, str]) -> Iterator[str]:
         if states.get(trial.trial) != trial.state:
             states[trial.trial] = trial.state
             value = "" if trial.value is None else f", {record.metric} {short(trial.value)}"
+            if value and trial.best_step not in (None, trial.steps):
+                value += f" at step {trial.best_step}"
             yield f"{time.strftime('%H:%M:%S')} trial {trial.trial} {trial.state} at step {trial.steps}{value}"
 
 

@@ -20,7 +20,7 @@ import psutil
 
 from sweeps.config import SweepConfig
 from sweeps.config.cluster import Cluster
-from sweeps.errors import UserError
+from sweeps.errors import RayNotStarted, UserError
 from sweeps.runtime.cluster_processes import OwnCluster, cluster_processes
 from sweeps.runtime.environment import chosen_variables, setting_up
 from sweeps.runtime.fork_server import ADDRESS, MAX_FOLDER, MODULES, RAY_MODULES, ForkServer, task_modules
@@ -109,7 +109,7 @@ def _connection(config: SweepConfig, code: Path | None, forks: ForkServer | None
             keeping_handler_of_sigterm(),
         ):
             start = partial(
-                ray.init, address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **arguments
+                ray.init, address=cluster.address, log_to_driver=False, logging_level=logging.CRITICAL, **arguments
             )
             context = _started_here(start, process) if local else start()
     except (ConnectionError, ValueError, RuntimeError) as error:  # nothing answers, or the address has no known form
@@ -149,7 +149,8 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
     machine, or because another program has taken a port in the meantime.
 
     Raises:
-        UserError: Ray failed to start twice, or would not start with a limit of this process.
+        RayNotStarted: Ray failed to start twice.
+        UserError: It would not start with a limit of this process, or with a folder.
     """
     import ray
 
@@ -184,7 +185,7 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
                     f"{name}={os.environ.get(name)}: is too long for the sockets that Ray makes below it; set it to "
                     f"a folder with a short name, as in {name}=/tmp"
                 ) from None
-    raise UserError(
+    raise RayNotStarted(
         f"cluster.address=local: Ray failed twice to start on this machine ({failure}); check whether it is out of "
         "memory or of space for temporary files, may not write them, or is too busy, and run the command again"
     )

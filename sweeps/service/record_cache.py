@@ -18,7 +18,7 @@ from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
 from sweeps.report.expected_cost import PastSweep, past_of, past_sweeps
 from sweeps.service.auth.permissions import LOCAL, Principal, visible
 from sweeps.service.queue import jobs
-from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.jobs import Job, JobDocument
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import connect
 from sweeps.tracking.reader import list_sweeps, load_sweep
@@ -212,6 +212,13 @@ class RecordCache:
             self._sweeps.pop(name, None)
 
     def _unknown(self, principal: Principal, name: str) -> UnknownName:
+        with self._engine.connect() as connection:
+            job = next((job for job in jobs.of_sweep(connection, name) if visible(principal, job)), None)
+        if job is not None:
+            error = f": {JobDocument.of(job).error}" if job.error else ""
+            return UnknownName(
+                f"{name} has no record{'' if job.has_ended else ' yet'}: its job {job.id} is {job.state}{error}"
+            )
         known = [line.summary.sweep for line in self.sweeps(principal).content]
         return UnknownName(f"there is no sweep {name!r}{did_you_mean(name, known)}")
 

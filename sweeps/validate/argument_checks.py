@@ -209,7 +209,7 @@ def _unused_arguments(task: FunctionTask, keys: set[str] | None, space: Collecti
         if path in space:
             yield (
                 f"space.{path}: task._target_={task.target} does not read {name!r}, so it has no effect; "
-                f"remove it (~space.{path}){_reads(keys, name)}"
+                f"remove it (~space.{path}, or `{path}: null` below space in YAML){_reads(keys, name)}"
             )
         elif closest_names(name, keys - task.arguments.keys()) or difflib.get_close_matches(
             name, keys, cutoff=MISSPELT

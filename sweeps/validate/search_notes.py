@@ -68,6 +68,9 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
         yield f"search.confirm={search.confirm}: {fix}"
     yield from stage_notes(search)
     yield from _texts_of_ranges(config, space)
+    for override in composition.dropped:
+        path, _, key = override.partition("=")[0].removeprefix("space.").rpartition(".")
+        yield f"{path}: its new range also replaces the {key} of the config; to keep it, add {override!r}"
     yield from _new_processes(config)
     yield from _wrong_direction(composition.config)
     yield from _compared_on_other_samples(composition, space)
@@ -120,13 +123,13 @@ def _new_processes(config: SweepConfig) -> Iterator[str]:
     if isinstance(config.task, FunctionTask) and config.scaling.isolation == "auto" and config.search.num_trials > 1:
         if config.task.framework == "script":
             yield (
-                "scaling.isolation=auto: each trial starts new workers, which import Ray and torch again; warm reuses "
-                "them, and the script still has a process of its own"
+                "scaling.isolation=auto: each trial starts new workers, which import Ray and torch again; "
+                "scaling.isolation=warm reuses them, and the script still has a process of its own"
             )
             return
         yield (
             "scaling.isolation=auto: each trial of a function starts new processes, which import its libraries again; "
-            "warm reuses them, for a function that leaves nothing behind in its process"
+            "scaling.isolation=warm reuses them, for a function that leaves nothing behind in its process"
         )
 
 

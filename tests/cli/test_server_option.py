@@ -144,8 +144,12 @@ def test_a_submitted_sweep_waits_and_is_stopped_or_followed_until_it_is_cancelle
     monkeypatch.setattr("sweeps.cli.remote.POLL_EVERY_S", 0.1)
     name = printed(capsys, "run", "conf=digits", "--name=mine", "--detach", "--server", serving.url)
     assert name == "mine\n"
-    status, error = run_command(["stop", "mine", "--server", serving.url])
-    assert (status, error) == (2, "mine: was stopped before anything was recorded, or removed from the queue")
+    for verb in (["show"], ["show", "--watch"], ["logs"], ["resume"]):
+        assert "mine has no record yet: its job 1 is queued" in refusal(*verb, "mine", "--server", serving.url)
+    assert run_command(["list", "--server", serving.url])[0] == 0
+    assert "mine has no record yet: its job 1 is queued" in capsys.readouterr().err
+    assert printed(capsys, "stop", "mine", "--server", serving.url) == "mine was removed from the queue\n"
+    assert "mine has no record: its job 1 is cancelled" in refusal("show", "mine", "--server", serving.url)
     with writing(serving.service.database) as connection:
         assert [job.state for job in jobs.of_sweep(connection, "mine")] == ["cancelled"]
     done: list[tuple[int, str | None]] = []

@@ -44,7 +44,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Done:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("search.num_trials=3", ["search.num_trials=3", "already has 4", "larger"]),
+        ("search.num_trials=3", ["search.num_trials=3", "already has 4", "for 3 more, write search.num_trials=7"]),
         (
             "search.num_trials=4",
             ["search.num_trials=4: already has this value", "first has ended with 4 trials", "larger number"],

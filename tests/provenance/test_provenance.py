@@ -14,7 +14,7 @@ import pytest
 from sweeps.compose import Composition
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.driver.recorded_provenance import record_composition, record_provenance
+from sweeps.driver.recorded_provenance import present_provenance, record_composition, record_provenance
 from sweeps.plan.plan import make_plan
 from sweeps.provenance.code import checkout
 from sweeps.provenance.provenance import Provenance, collect_provenance, requirements
@@ -183,6 +183,26 @@ def test_a_functions_source_and_the_files_that_its_arguments_name_are_its_data(w
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"texts.txt"}
     assert len(before) == 2
+
+
+def test_a_repeated_trial_of_a_program_is_compared_with_the_arguments_of_its_sweep(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    else_known = collect_provenance("", 0)
+    monkeypatch.setattr("sweeps.driver.recorded_provenance.collect_provenance", lambda *_: else_known)  # it is slow
+    for name in "ab":
+        Path(f"{name}.txt").write_text(name, encoding="utf-8")
+    own = "defaults: [command, _self_]\ntask: {options: {--data: a.txt}}\n"
+    Path("alone.yaml").write_text(f"{own}space: null\n", encoding="utf-8")
+    space = "{task.options.--data: {type: categorical, choices: [a.txt, b.txt]}}"
+    Path("own.yaml").write_text(f"{own}space: {space}\n", encoding="utf-8")
+    sweep, alone = (make_plan([f"conf={name}.yaml"], [], name, "") for name in ("own", "alone"))
+    recorded = present_provenance(sweep)
+    assert recorded.data["command"] != data_fingerprints(alone.config.training())["command"]
+    assert recorded.differences(present_provenance(alone, sweep.composition)) == {}
+    for name in "ab":  # the trial reads the first one only
+        Path(f"{name}.txt").write_text("changed", encoding="utf-8")
+    assert recorded.differences(present_provenance(alone, sweep.composition)) == {"data": "other contents of a.txt"}
 
 
 def test_data_that_several_kinds_of_trials_read_are_hashed_once_and_up_to_a_limit(

@@ -78,13 +78,14 @@ def test_a_running_sweep_is_drawn_until_it_ends(
 
 
 def test_without_a_terminal_there_is_a_line_for_each_change(running: Recorder, working_folder: Path) -> None:
+    running.trials.log("0001", 20, {"eval/loss": 0.3})
     running.close("finished")
     pipe = Console(file=io.StringIO(), width=200)
     watch(lambda: load(working_folder), pipe)
     lines = pipe.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert [line.partition(" ")[2] for line in lines] == [
         "trial 0000 finished at step 10, eval/loss 0.1",
-        "trial 0001 interrupted at step 10, eval/loss 0.2",  # it had not ended when its sweep did
+        "trial 0001 interrupted at step 20, eval/loss 0.2 at step 10",  # it had not ended when its sweep did
     ]
 
 

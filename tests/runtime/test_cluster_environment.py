@@ -22,7 +22,7 @@ from waiting import wait_until
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.errors import UserError
+from sweeps.errors import RayNotStarted, UserError
 from sweeps.runtime import cluster
 from sweeps.runtime.cluster import _environment, _quiet_libraries, _started_here, answering_dashboard, connected
 
@@ -151,7 +151,7 @@ def test_a_local_start_that_fails_once_is_tried_again_and_a_second_failure_is_on
 
     assert _started_here(lambda: start(1)) == "started"
     starts.clear()
-    with pytest.raises(UserError, match=r"failed twice to start on this machine \(The current node timed out"):
+    with pytest.raises(RayNotStarted, match=r"failed twice to start on this machine \(The current node timed out"):
         _started_here(lambda: start(2))
 
 

@@ -18,6 +18,7 @@ from sweeps.config.service import Service
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.service.auth import field_policy
+from sweeps.service.auth.command_policy import CommandPolicy
 from sweeps.service.auth.config_policy import ConfigPolicy
 from sweeps_train.config.reach import Text
 
@@ -282,6 +283,15 @@ def plan(allowed: ConfigPolicy, conf: str, overrides: list[str], sees: Callable[
     tokens = [f"conf={conf}", *overrides]
     folders = [Path("conf")]
     return make_plan(tokens, folders, "asked", "asked", approve=lambda composition: allowed.check(composition, sees))
+
+
+def test_an_allowed_program_without_a_complete_file_is_noted(allowed: ConfigPolicy) -> None:
+    access = Access(allowed_commands=["program", "incomplete", "missing"])
+    notes = CommandPolicy(access, [Path("conf")]).notes
+    assert [re.findall(r"(\w+) allows nothing, .* task/(\w+)\.yaml", note)[0][0] for note in notes] == [
+        "incomplete",
+        "missing",
+    ]
 
 
 @pytest.mark.parametrize(("conf", "overrides", "refusal"), HOSTILE, ids=in_words)

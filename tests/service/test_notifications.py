@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from recording import copy_small_sweeps, open_recorder
 from rich.console import Console
 from sqlalchemy import Engine, select
+from verbs import refusal
 from waiting import wait_until
 
 import sweeps
@@ -482,5 +483,6 @@ def test_a_wrong_address_is_known_before_a_sweep_by_hand_starts(monkeypatch: pyt
     monkeypatch.setenv("SWEEPS_NOTIFY", "slakc://S3CRETTOKEN")
     with pytest.raises(ConfigError, match=r"SWEEPS_NOTIFY: apprise does not accept this slakc:// address") as mistake:
         sweeps.run("digits", name="never")
+    assert refusal("run", "conf=digits", "--dry-run") == str(mistake.value)
     assert "S3CRETTOKEN" not in str(mistake.value)
     assert not Path("outputs", "never").exists()

@@ -410,7 +410,7 @@ def test_what_a_driver_says_that_is_stopped_while_it_starts_is_no_failure(
 
 def test_a_driver_that_mlflow_did_not_answer_is_started_again(running: Running) -> None:
     number = running.start()
-    outcome = {"status": runner.STORE_AWAY, "error": "away", "document": None}
+    outcome = {"status": runner.TRY_AGAIN, "error": "away", "document": None}
     write_json(running.control(number) / subprocesses.OUTCOME_FILE, outcome)
     running.kill(number)
     wait_until(lambda: (running.runner.poll(), running.find(number).attempts)[1] == 2)
@@ -655,4 +655,4 @@ def test_run_detach_answers_a_mistake_at_once_and_prints_the_name(capsys: pytest
     wait_until(lambda: subprocesses.outcome(control), 120)
     ended = subprocesses.outcome(control)
     assert ended is not None
-    assert ended.status == runner.STORE_AWAY
+    assert ended.status == runner.TRY_AGAIN

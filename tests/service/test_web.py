@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from scheduled import defined
 from serving import Api
 from waiting import wait_until
 
@@ -20,6 +21,7 @@ from sweeps.service.auth.permissions import LOCAL
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import Run
+from sweeps.service.web.schedules import _facts
 from sweeps.tracking.mlflow_pages import trials_page
 
 PATHS = (
@@ -246,6 +248,13 @@ def test_a_schedule_fires_once_more_at_the_press_of_a_button_and_only_that_count
     page = client.get("/schedules/nightly").text
     assert ("of-1970" in page, page.count("by hand")) == (True, 1)
     assert client.post("/schedules/none-such/run").status_code == 404
+
+
+def test_the_page_of_a_schedule_names_everything_that_is_set() -> None:
+    assert not {"nights", "priority", "random delay"} & {fact.label for fact in _facts(defined())}
+    facts = {fact.label: fact.text for fact in _facts(defined(nights={}, priority=2, jitter_s=90))}
+    assert facts["nights"] == "warm start from 3 earlier nights"
+    assert (facts["priority"], facts["random delay"]) == ("2", "up to 1m 30s")
 
 
 def test_the_list_says_a_mistake_in_the_address(client: TestClient) -> None:

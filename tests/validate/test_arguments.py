@@ -256,7 +256,8 @@ def test_the_parameters_of_an_inherited_example_that_a_function_does_not_read_ar
     (line,) = mistakes("conf=mine.yaml")
     assert line == (
         "space.task.arguments.batch_size: task._target_=own_nets.train does not read 'batch_size', so it has no "
-        "effect; remove it (~space.task.arguments.batch_size); it reads hidden, lr, wd"
+        "effect; remove it (~space.task.arguments.batch_size, or "
+        "`task.arguments.batch_size: null` below space in YAML); it reads hidden, lr, wd"
     )
 
 

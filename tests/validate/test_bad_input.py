@@ -13,7 +13,8 @@ from recording import CONFIG, open_recorder, record_small_sweep
 
 import sweeps
 from sweeps.cli import run_command
-from sweeps.errors import UserError
+from sweeps.cli.exit_status import TRY_AGAIN
+from sweeps.errors import RayNotStarted, UserError
 
 WITH_DIGITS = "defaults: [digits, _self_]\n"
 
@@ -385,6 +386,17 @@ def test_what_nobody_foresaw_is_one_line_and_a_file_with_the_traceback(
     assert "Traceback" in capsys.readouterr().err
     assert run_command(["run", "conf=digits"], is_log=True)[0] == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_background_process_for_which_ray_did_not_start_may_succeed_when_it_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def busy(*_: object, **__: object) -> None:
+        raise RayNotStarted("Ray failed twice to start")
+
+    monkeypatch.setattr("sweeps.plan.plan.make_plan", busy)
+    assert run_command(["run", "conf=digits"])[0] == 2
+    assert run_command(["run", "conf=digits"], is_log=True) == (TRY_AGAIN, "Ray failed twice to start")
 
 
 # --- text that is printed as it is ----------------------------------------------------------------------------------

@@ -261,6 +261,10 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
             ("space.train.lr.when={train.max_steps: 5}",),
             ["train.lr is never searched", "occur with train.max_steps=198"],
         ),
+        (
+            ("train.momentum=interval(0.5, 0.9)",),
+            ["also replaces the when", "'space.train.momentum.when={train.optimizer: \"sgd\"}'"],
+        ),
         (("data.eval_fraction=choice(0.1, 0.2)",), ["space.data.eval_fraction: trials hold out different samples"]),
         (("search.metric=eval/accuracy", "search.mode=min"), ["mode=min", "lowest eval/accuracy", "search.mode=max"]),
     ],
@@ -287,6 +291,12 @@ def test_a_users_own_function_tells_neither_its_length_nor_what_may_change(
 ) -> None:
     found = mistakes(*tokens, conf="ray_train_function")
     assert any(all(word in line for word in words) for line in found), found
+
+
+def test_the_note_about_new_processes_has_the_override_that_avoids_them() -> None:
+    composition = composed("ray_train_function")
+    (note,) = search_notes(composition, Space(composition.config.space), lookup_in(composition))
+    assert "scaling.isolation=warm reuses them" in note
 
 
 @pytest.mark.parametrize(

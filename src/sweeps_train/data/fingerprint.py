@@ -40,17 +40,21 @@ MOST_BYTES = 4 * 2**30
 MOST_FILES = 100_000
 """Maximum number of files that are hashed in a folder named by arguments of a user's function."""
 
+Training = TrainingConfig | FunctionConfig | CommandConfig | EstimatorConfig
+
 Digest = Callable[[], str | None]
 """Hashes a source of data when it is called."""
 
 
-def data_fingerprints(
-    *configs: TrainingConfig | FunctionConfig | CommandConfig | EstimatorConfig,
-) -> dict[str, str | None]:
+def data_fingerprints(*configs: Training, only: Training | None = None) -> dict[str, str | None]:
     """Hash the data of trainings, each source once.
 
     A user's own function is identified by its source file, its arguments, and the files that these name; a program by
     its command line, and the files that are named in its command line and config files.
+
+    Args:
+        configs: Trainings of a sweep; arguments are those of the last one.
+        only: Hash only the sources that this training, one of the sweep's, reads.
 
     Returns:
         A digest by the name of each source of data; None if its contents cannot be read from here.
@@ -58,10 +62,12 @@ def data_fingerprints(
     sources: dict[str, Digest] = {}
     for config in configs:
         sources |= _sources(config)
+    if only is not None:
+        sources = {name: sources.get(name, digest) for name, digest in _sources(only).items()}
     return {name: digest() for name, digest in sources.items()}
 
 
-def _sources(config: TrainingConfig | FunctionConfig | CommandConfig | EstimatorConfig) -> dict[str, Digest]:
+def _sources(config: Training) -> dict[str, Digest]:
     if isinstance(config, FunctionConfig):
         return _function(config.task.target, config.task.arguments)
     if isinstance(config, CommandConfig):

@@ -32,9 +32,15 @@ class CommandPolicy:
         """Allow the programs that ``access`` names, and ``own``: further sections ``task`` that the operator has
         written."""
         folders = ConfSearchPath(config_dirs).folders
-        self._allowed = [
-            section for name in access.allowed_commands if (section := _operators_section(folders, name)) is not None
+        sections = {name: _operators_section(folders, name) for name in access.allowed_commands}
+        self._allowed = [section for section in sections.values() if section is not None]
+        self.notes = [
+            f"access.allowed_commands: {name} allows nothing, since no folder of configs has task/{name}.yaml with the "
+            "whole section `task` of a program; write that file, or remove the name"
+            for name, section in sections.items()
+            if section is None
         ]
+        """Notes on names of ``access.allowed_commands`` without effect."""
         self._allowed += [section for each in own if (section := _complete(each)) is not None]
 
     def refusals(self, config: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:

@@ -30,15 +30,25 @@ ATTEMPTS = 5
 """Number of attempts, within seven minutes."""
 
 
+def checked_addresses() -> list[str]:
+    """Return the addresses in the environment.
+
+    Raises:
+        ConfigError: An address is invalid.
+    """
+    addresses = os.environ.get(VARIABLE, "").split()
+    for address in addresses:
+        check_address(address, VARIABLE)
+    return addresses
+
+
 def run_and_notify(run: Callable[[Plan, View], SweepRecord], plan: Plan, view: View) -> SweepRecord:
     """Run a sweep, and send a notification when it has ended, without waiting for the delivery.
 
     Raises:
         ConfigError: An address is invalid; nothing was started.
     """
-    addresses = os.environ.get(VARIABLE, "").split()
-    for address in addresses:
-        check_address(address, VARIABLE)
+    addresses = checked_addresses()
     try:
         record = run(plan, view)
     except UserError:

@@ -51,8 +51,9 @@ STORE_AWAY_S = 10.0
 """Seconds until a job is tried again after MLflow did not answer, or the disk was full."""
 SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """Error numbers of a machine that lacks processes, memory or open files for a while."""
-INTERRUPTED, STORE_AWAY = 130, 75
-"""Exit statuses after which a driver is restarted as if it had died: it was interrupted, or MLflow did not answer."""
+INTERRUPTED, TRY_AGAIN = 130, 75
+"""Exit statuses after which a driver is restarted as if it had died: it was interrupted, MLflow did not answer, or Ray
+did not start."""
 NAME_TAKEN = (
     "a sweep {} already exists, which this job has not started; submit it again with another --name (if the "
     "service's database was restored from a backup, that sweep may be this job's)"
@@ -302,7 +303,7 @@ class JobRunner(Poller):
         if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
             # Whatever its outcome, it was stopped at its start; there is nothing to resume.
             self._end(job, "cancelled", limit and limit.partition(";")[0])
-        elif outcome is not None and outcome.status not in (INTERRUPTED, STORE_AWAY):
+        elif outcome is not None and outcome.status not in (INTERRUPTED, TRY_AGAIN):
             self._end_with(job, outcome)
         elif is_to_end:
             self._end(job, "stopped", limit)
@@ -311,7 +312,7 @@ class JobRunner(Poller):
         elif job.attempts <= self._limits.restarts:
             logger.warning("job %d (%s): its process has died and is restarted", job.id, job.sweep)
             self._start(job, job.parsed_request, self._restart_commands(job))
-        elif outcome is not None and outcome.status == STORE_AWAY:
+        elif outcome is not None and outcome.status == TRY_AGAIN:
             self._end_with(job, outcome)
         else:
             self._end(

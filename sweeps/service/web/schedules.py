@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from sqlalchemy import Connection, select
 
 from sweeps.provenance.redaction import redacted
+from sweeps.report.formatting import duration
 from sweeps.service.auth.permissions import Principal
 from sweeps.service.database import tables
 from sweeps.service.nights.night import OPEN, of_schedule
@@ -23,6 +24,7 @@ from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import ReaderVisit
 from sweeps.service.web.paging import page_of
 from sweeps.service.web.sweep_view import Fact
+from sweeps.texts.wording import counted
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -154,6 +156,15 @@ def _facts(definition: Definition) -> list[Fact]:
     if (window := schedule.window) is not None:
         hours = f"{window.hours:g} hours" if window.hours is not None else f"{window.start} to {window.end}"
         facts.append(Fact("window", hours))
-    if schedule.nights is not None and (champion := schedule.nights.champion) is not None:
-        facts.append(Fact("champion", f"{champion.model}@{champion.alias}"))
+    if schedule.jitter_s:
+        facts.append(Fact("random delay", f"up to {duration(schedule.jitter_s)}"))
+    if schedule.priority:
+        facts.append(Fact("priority", str(schedule.priority)))
+    if (nights := schedule.nights) is not None:
+        earlier = (
+            f"warm start from {counted(nights.warm_start, 'earlier night')}" if nights.warm_start else "cold start"
+        )
+        facts.append(Fact("nights", earlier))
+        if nights.champion is not None:
+            facts.append(Fact("champion", f"{nights.champion.model}@{nights.champion.alias}"))
     return facts
