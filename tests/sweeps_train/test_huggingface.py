@@ -401,6 +401,7 @@ def test_a_trainer_that_resumes_at_its_last_step_trains_no_further_unless_it_has
     ("options", "told"),
     [
         ({"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2}, None),
+        ({"save_strategy": "no"}, "eval_strategy=no: without an evaluation the trial fails .* set eval_strategy="),
         (
             {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "epoch"},
             "the checkpoint of step 2 is not kept, .*: eval_strategy=steps eval_steps=2 and save_strategy=epoch .*;",
@@ -411,13 +412,13 @@ def test_a_trainer_that_resumes_at_its_last_step_trains_no_further_unless_it_has
         ),
     ],
 )
-def test_a_checkpoint_without_an_evaluation_is_not_kept_which_is_told_once(
+def test_a_checkpoint_without_an_evaluation_is_not_kept_which_is_told_once_as_is_a_training_without_one(
     options: dict[str, Any], told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes: list[str] = []
     twice: dict[str, Any] = {"num_train_epochs": 2, "per_device_train_batch_size": 4}
     reports = trained(line_arguments(tmp_path, **twice, **options), monkeypatch, note=notes.append)
-    assert [step for step, *_ in reports] == [2, 4]
+    assert [step for step, *_ in reports] == ([2, 4] if "eval_strategy" in options else [])
     assert [bool(re.match(told or "", each)) for each in notes] == ([] if told is None else [True])
 
 

@@ -126,6 +126,10 @@ class ReportCallback(TrainerCallback):
         self._evaluated: dict[str, float] | None = None
         self._has_noted = False
 
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if args.eval_strategy == IntervalStrategy.NO:  # refused only at the end, since a callback may evaluate
+            note("eval_strategy=no: without an evaluation the trial fails at its end; set eval_strategy=steps or epoch")
+
     def on_evaluate(
         self,
         args: TrainingArguments,
