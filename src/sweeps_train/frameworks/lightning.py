@@ -115,14 +115,15 @@ def _validated(target: str, made: Any) -> tuple[Trainer, LightningModule, Lightn
 
 
 def _callbacks(trainer: Trainer) -> list[Any]:
-    """Return the user's callbacks, followed by the one that reports the metrics that they have logged.
+    """Return the user's callbacks, followed by the one that reports the metrics that they have logged. The first one
+    sees the optimizers before any of them changes these, as one that adds parameters that it has unfrozen.
 
     Checkpoint callbacks without a folder of their own are left out, since each report brings a checkpoint.
     """
     users: list[Any] = list(trainer.callbacks)  # type: ignore[attr-defined]
     saves = any(isinstance(each, Checkpoint) for each in users)
     kept = [each for each in users if getattr(each, "dirpath", None) or not isinstance(each, Checkpoint)]
-    return [*kept, ChangedValues(), Continuation(), ReportCallback(saves=saves)]
+    return [ChangedValues(), *kept, Continuation(), ReportCallback(saves=saves)]
 
 
 class ReportCallback(Checkpoint):

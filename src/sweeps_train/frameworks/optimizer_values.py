@@ -53,8 +53,8 @@ def apply_changes(
 ) -> None:
     """Set the values that the trial has changed in a restored optimizer, and leave the others as in the checkpoint.
     ``before`` are those with which the optimizer in the checkpoint was made, ``now`` those of this trial, for the same
-    parameter groups. Schedules continue at their current position."""
-    for index, (group, old, new) in enumerate(zip(optimizer.param_groups, before, now, strict=True)):
+    parameter groups; groups that were added later follow these. Schedules continue at their current position."""
+    for index, (group, old, new) in enumerate(zip(optimizer.param_groups, before, now, strict=False)):
         group |= {
             name: value
             for name, value in new.items()
