@@ -38,11 +38,14 @@ class AdapterOnBase(PythonModel):
 
     @torch.no_grad()
     def _complete(self, text: str, options: dict[str, Any]) -> str:
-        inputs = self.tokenizer(text, return_tensors="pt")
+        tokens = self.tokenizer(text, return_tensors="pt")["input_ids"]
+        has_end = tokens.shape[1] > 1 and tokens[0, -1] == self.tokenizer.eos_token_id
+        if has_end and not text.endswith(self.tokenizer.eos_token):
+            tokens = tokens[:, :-1]  # added by the tokenizer, as if the text had ended
         model: Any = self.model
         generated = model.generate(
-            input_ids=inputs["input_ids"],
-            attention_mask=inputs["attention_mask"],
+            input_ids=tokens,
+            attention_mask=torch.ones_like(tokens),
             pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
             **options,
         )

@@ -25,3 +25,20 @@ def test_loaders_import_names_that_each_release_has(name: str) -> None:
     own = [each for each in found if str(each.module).startswith("sweeps")]
     assert [each.module for each in own] == ["sweeps_train"]
     assert {each.name for each in own[0].names} <= set(sweeps_train.__all__)
+
+
+@pytest.mark.filterwarnings("ignore:.*type hint is inferred")
+def test_a_text_is_completed_where_it_ends_though_its_tokenizer_adds_an_end() -> None:
+    import torch
+
+    from sweeps.registry.adapter_on_base import AdapterOnBase
+    from sweeps_train.config import CausalLM
+    from sweeps_train.models.causal_lm import build_causal_lm, build_tokenizer
+
+    config = CausalLM(kind="causal_lm", path="builtin:tiny_llama")
+    registered = AdapterOnBase()
+    registered.model, registered.tokenizer = model, tokenizer = build_causal_lm(config), build_tokenizer(config)
+    open_ended = torch.tensor([tokenizer("def ", add_special_tokens=False).input_ids])
+    whole = model.generate(input_ids=open_ended, max_new_tokens=12)[0]  # type: ignore[operator] # transformers' own
+    (completed,) = registered.predict(None, ["def "], {"max_new_tokens": 12})  # type: ignore[arg-type] # no context
+    assert completed == tokenizer.decode(whole, skip_special_tokens=True)

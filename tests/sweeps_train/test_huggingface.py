@@ -202,6 +202,15 @@ class Own(Trainer):
         return self.optimizer
 
 
+NEVER_BETTER: dict[str, Any] = {
+    "lr_scheduler_type": "reduce_lr_on_plateau",
+    "lr_scheduler_kwargs": {"patience": 0, "threshold": 1.0},
+    "eval_strategy": "steps",
+    "eval_steps": 1,
+}
+"""Arguments with which each evaluation lowers the learning rate to a tenth."""
+
+
 @pytest.mark.parametrize(
     ("of", "before", "now", "expected"),
     [
@@ -230,24 +239,28 @@ class Own(Trainer):
             marks=pytest.mark.slow,
             id="constant",
         ),
+        pytest.param(Trainer, NEVER_BETTER, {"learning_rate": 2e-4}, {"lr": [2e-7] * 2}, id="lowered at each step"),
     ],
 )
 def test_a_trainer_that_continues_has_the_values_that_its_optimizer_is_created_with(
     of: type[Trainer], before: dict[str, Any], now: dict[str, Any], expected: dict[str, list[float]], tmp_path: Path
 ) -> None:
-    from sweeps_train.frameworks.huggingface import ChangedValues
+    from sweeps_train.frameworks import huggingface
 
-    def groups(stop_at: int, resume: str | None = None, **values: Any) -> list[dict[str, Any]]:
-        arguments = line_arguments(tmp_path, max_steps=4, save_steps=2, **{"learning_rate": 1e-4, **values})
-        trainer = of(Line(), arguments, train_dataset=ROWS)
-        trainer.add_callback(ChangedValues(trainer))
-        trainer.add_callback(Stops(stop_at))
-        trainer.train(resume_from_checkpoint=resume)
+    def groups(steps: int, saved: str | None = None, **values: Any) -> list[dict[str, Any]]:
+        arguments = line_arguments(tmp_path, max_steps=steps, save_steps=2, **{"learning_rate": 1e-4, **values})
+        trainer = of(Line(), arguments, train_dataset=ROWS, eval_dataset=ROWS)
+        trainer.add_callback(huggingface.ChangedValues(trainer))
+        trainer.add_callback(Stops(3))
+        if saved is None:
+            trainer.train()
+        else:
+            huggingface.resume(trainer, saved)
         assert trainer.optimizer is not None
         return trainer.optimizer.param_groups
 
     groups(2, **before)
-    resumed = groups(3, str(tmp_path / "checkpoint-2"), **before | now)  # whose schedule has a quarter of its rate left
+    resumed = groups(4, str(tmp_path / "checkpoint-2"), **before | now)  # whose schedule has a quarter of its rate left
     assert {name: [group[name] for group in resumed] for name in expected} == {
         name: pytest.approx(values) for name, values in expected.items()
     }
@@ -388,6 +401,7 @@ def test_a_trainer_that_resumes_at_its_last_step_trains_no_further_unless_it_has
     ("options", "told"),
     [
         ({"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2}, None),
+        ({"save_strategy": "no"}, "eval_strategy=no: without an evaluation the trial fails .* set eval_strategy="),
         (
             {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "epoch"},
             "the checkpoint of step 2 is not kept, .*: eval_strategy=steps eval_steps=2 and save_strategy=epoch .*;",
@@ -398,13 +412,13 @@ def test_a_trainer_that_resumes_at_its_last_step_trains_no_further_unless_it_has
         ),
     ],
 )
-def test_a_checkpoint_without_an_evaluation_is_not_kept_which_is_told_once(
+def test_a_checkpoint_without_an_evaluation_is_not_kept_which_is_told_once_as_is_a_training_without_one(
     options: dict[str, Any], told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes: list[str] = []
     twice: dict[str, Any] = {"num_train_epochs": 2, "per_device_train_batch_size": 4}
     reports = trained(line_arguments(tmp_path, **twice, **options), monkeypatch, note=notes.append)
-    assert [step for step, *_ in reports] == [2, 4]
+    assert [step for step, *_ in reports] == ([2, 4] if "eval_strategy" in options else [])
     assert [bool(re.match(told or "", each)) for each in notes] == ([] if told is None else [True])
 
 

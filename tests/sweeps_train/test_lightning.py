@@ -269,6 +269,59 @@ class Paused(BaseException):
 WITHIN: dict[str, Any] = {"max_epochs": 3, "val_check_interval": 4}
 
 
+def noisy(trained: list[list[Any]]) -> Any:
+    """Return a module with random numbers of its own, which notes the batches that it trains on."""
+    from torch import nn
+
+    from sweeps_train.examples.lightning_digits import Classifier
+
+    class Noisy(Classifier):
+        lr = 1e-2
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            if self.trainer.limit_val_batches == 1.0:  # otherwise a callback tries rates
+                trained[-1].append((self.current_epoch, self.lr, batch[0][:, 0].tolist()))
+            return super().training_step((nn.functional.dropout(batch[0]), batch[1]), index)
+
+    return Noisy
+
+
+def falling(trained: list[list[Any]], frequency: int) -> Any:
+    """Return a module whose rate falls after each validation at a step of this frequency, and after each epoch."""
+    import torch
+
+    class Falling(noisy(trained)):  # type: ignore[misc]
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.Adam(self.parameters(), self.lr)
+            return [optimizer], [
+                {
+                    "scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "min", 0.8, 0, 1.0),
+                    "monitor": "loss",
+                    **when,
+                }
+                for when in ({"interval": "epoch"}, {"interval": "step", "frequency": frequency})
+            ]
+
+    return Falling(1e-2, 8)
+
+
+def unfreezing(trained: list[list[Any]], _: int) -> Any:
+    """Return a module with callbacks that find its rate and unfreeze its first layer."""
+    import torch
+    from lightning.pytorch.callbacks import BackboneFinetuning, LearningRateFinder
+
+    class Unfreezing(noisy(trained)):  # type: ignore[misc]
+        def configure_callbacks(self) -> Any:
+            return [BackboneFinetuning(1), LearningRateFinder(num_training_steps=14)]
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.Adam([each for each in self.parameters() if each.requires_grad], self.lr)
+
+    module = Unfreezing(1e-2, 8)
+    module.backbone = module.network[0]
+    return module
+
+
 @pytest.mark.parametrize(
     ("sampled", "loader", "steps"),
     [
@@ -278,21 +331,26 @@ WITHIN: dict[str, Any] = {"max_epochs": 3, "val_check_interval": 4}
         pytest.param("by epoch", {}, {"max_steps": 24}, id="by epoch, at the ends of epochs"),
         pytest.param("by epoch", {"num_workers": 1}, WITHIN, marks=pytest.mark.slow, id="read by a process"),
         pytest.param("from the generator", {"num_workers": 1}, {"max_epochs": 3}, marks=pytest.mark.slow, id="process"),
+        pytest.param("by epoch", {}, {"max_epochs": 3}, id="with callbacks that change its optimizer"),
     ],
 )
 def test_a_module_that_pauses_at_each_report_trains_as_one_that_never_does(
-    sampled: str, loader: dict[str, Any], steps: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sampled: str,
+    loader: dict[str, Any],
+    steps: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     import torch
     from lightning.pytorch import LightningDataModule
     from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-    from sweeps_train.examples.lightning_digits import Classifier
     from sweeps_train.steps.random_state import seed_all
 
     class Rows(LightningDataModule):
         def train_dataloader(self) -> Any:
-            rows = TensorDataset(torch.rand(40, 64), torch.arange(40) % 10)
+            rows = TensorDataset(images, torch.arange(40) % 10)
             # Lightning takes such a sampler in each trial, unless the user has one.
             order = {"shuffle": True} if sampled != "by epoch" else {"sampler": DistributedSampler(rows, 1, 0)}
             return DataLoader(rows, batch_size=4, **order, **loader)
@@ -300,13 +358,9 @@ def test_a_module_that_pauses_at_each_report_trains_as_one_that_never_does(
         def val_dataloader(self) -> Any:
             return DataLoader(TensorDataset(torch.ones(4, 64), torch.arange(4)), batch_size=4)
 
-    class Noisy(Classifier):
-        def training_step(self, batch: Any, index: int) -> Any:
-            trained[-1].append((self.current_epoch, batch[0][:, 0].tolist()))
-            return super().training_step([nn.functional.dropout(batch[0]), batch[1]], index)
-
-    nn: Any = torch.nn
+    images = torch.rand(40, 64, generator=torch.Generator().manual_seed(0))
     trained: list[list[Any]] = [[]]
+    kind = unfreezing if "callbacks" in request.node.callspec.id else falling
     reported: list[list[Any]] = [[]]
     newest: list[Path] = []
 
@@ -320,7 +374,8 @@ def test_a_module_that_pauses_at_each_report_trains_as_one_that_never_does(
     def session() -> None:
         seed_all(0)
         resume = newest[-1] / "checkpoint.ckpt" if newest else None
-        fit(Noisy(1e-2, 8), tmp_path, monkeypatch, report, resume=resume, data=Rows(), **steps)
+        module = kind(trained, steps.get("val_check_interval", 10))
+        fit(module, tmp_path, monkeypatch, report, resume=resume, data=Rows(), **steps)
 
     session()
     trained.append([])

@@ -126,6 +126,10 @@ class ReportCallback(TrainerCallback):
         self._evaluated: dict[str, float] | None = None
         self._has_noted = False
 
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if args.eval_strategy == IntervalStrategy.NO:  # refused only at the end, since a callback may evaluate
+            note("eval_strategy=no: without an evaluation the trial fails at its end; set eval_strategy=steps or epoch")
+
     def on_evaluate(
         self,
         args: TrainingArguments,
@@ -219,10 +223,14 @@ class Resumption(TrainerCallback):
                     setattr(callback, attribute, value)
 
 
-class ChangedValues(TrainerCallback):
-    """Callback that sets a resumed ``Trainer``'s optimizer to the values with which this run creates it."""
+class ChangedValues(TrainerCallback, ExportableState):
+    """Callback that sets a resumed ``Trainer``'s optimizer to the values with which this run creates it, where they are
+    others than those with which the optimizer in the checkpoint was created. All others stay as they were trained: the
+    rate that ``ReduceLROnPlateau`` has lowered, or the counts that a schedule-free optimizer keeps beside it."""
 
     def __init__(self, trainer: Trainer) -> None:
+        self.before: Values | None = None
+        """Values of the run that has saved the checkpoint, which ``Resumption`` sets."""
         self._now: Values | None = None
         create = trainer.create_scheduler
 
@@ -233,6 +241,9 @@ class ChangedValues(TrainerCallback):
             return schedule
 
         trainer.create_scheduler = create_noting_values  # type: ignore[method-assign] # no callback is called there
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {"before": self._now}}
 
     def on_train_begin(
         self,
@@ -245,5 +256,8 @@ class ChangedValues(TrainerCallback):
     ) -> None:
         if state.global_step == 0 or self._now is None:
             return  # nothing was restored
+        before = self.before or configured_values(optimizer)  # a checkpoint of an earlier release does not have them
+        # Tuples have become lists in JSON.
+        before = [{name: tuple(v) if isinstance(v, list) else v for name, v in group.items()} for group in before]
         schedule = getattr(lr_scheduler, "scheduler", lr_scheduler)  # accelerate's wrapper has the one that it wraps
-        apply_changes(optimizer, [schedule], configured_values(optimizer), self._now)
+        apply_changes(optimizer, [schedule], before, self._now)

@@ -35,6 +35,8 @@ from sweeps_train.workers.distributed import Workers
 
 CHECKPOINT_FILE = "checkpoint.ckpt"
 """Name of the checkpoint file; Ray's own callback uses the same one."""
+STATE = "sweeps_report"
+"""Name of the entry of ``ReportCallback`` in Lightning's checkpoints."""
 Training = tuple[Trainer, LightningModule] | tuple[Trainer, LightningModule, LightningDataModule]
 
 
@@ -113,14 +115,15 @@ def _validated(target: str, made: Any) -> tuple[Trainer, LightningModule, Lightn
 
 
 def _callbacks(trainer: Trainer) -> list[Any]:
-    """Return the user's callbacks, followed by the one that reports the metrics that they have logged.
+    """Return the user's callbacks, followed by the one that reports the metrics that they have logged. The first one
+    sees the optimizers before any of them changes these, as one that adds parameters that it has unfrozen.
 
     Checkpoint callbacks without a folder of their own are left out, since each report brings a checkpoint.
     """
     users: list[Any] = list(trainer.callbacks)  # type: ignore[attr-defined]
     saves = any(isinstance(each, Checkpoint) for each in users)
     kept = [each for each in users if getattr(each, "dirpath", None) or not isinstance(each, Checkpoint)]
-    return [*kept, ChangedValues(), Continuation(), ReportCallback(saves=saves)]
+    return [ChangedValues(), *kept, Continuation(), ReportCallback(saves=saves)]
 
 
 class ReportCallback(Checkpoint):
@@ -139,10 +142,15 @@ class ReportCallback(Checkpoint):
         """All others, which are logged at the ends of epochs. A resumed ``Trainer`` may first end the epoch before once
         more, without those of its batches."""
 
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint[STATE] = {"seen": sorted(self._seen), "of_epoch": sorted(self._of_epoch)}
+
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Let a ``Trainer`` with ``max_steps`` continue with the next epoch after one that was saved at its end.
         Lightning would end that epoch once more, so that later ones have other numbers and so another order, or
         without validation train one more batch in it, and report an odd step."""
+        state = checkpoint.get(STATE, {})  # those of earlier releases have none
+        self._seen, self._of_epoch = {*state.get("seen", ())}, {*state.get("of_epoch", ())}
         loop = checkpoint["loops"]["fit_loop"]
         batches = loop["epoch_loop.batch_progress"]
         if trainer.max_steps == -1 or not batches["is_last_batch"]:

@@ -1,9 +1,10 @@
 """Continuation of a Lightning training from its checkpoint: with the next batch of its epoch, the next random numbers,
-and a decision to stop.
+the metrics that schedules wait for, and a decision to stop.
 
 Lightning restores how many batches an epoch has had, but takes the next ones from the epoch's beginning, unless a
-loader has a state of its own; and it restores neither random numbers nor ``should_stop``. So a trial that pauses within
-its epochs would train on the same few batches again and again.
+loader has a state of its own; and it restores neither random numbers nor metrics nor ``should_stop``. So a trial that
+pauses within its epochs would train on the same few batches again and again, and one that pauses at their ends would
+never lower its rate on a plateau.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, LearningRateFinder
 from lightning.pytorch.utilities import CombinedLoader
+from lightning.pytorch.utilities.parsing import lightning_setattr
 from torch.utils.data import DataLoader
 
 from sweeps_train.steps.random_state import random_state, set_random_state
@@ -22,17 +25,29 @@ from sweeps_train.workers.distributed import Workers
 
 STATE = "sweeps_continuation"
 """Name of the entry in Lightning's checkpoints."""
+FOUND = "sweeps_found_rate"
+"""Name of the entry of a ``FindsOnce``."""
+Flags = dict[tuple[str, str], bool]
+"""Flags by the name of a parameter or layer, and the attribute."""
 
 
 class Continuation(Callback):
-    """Callback that saves, for each worker, its random state and the positions of its loaders, and lets a resumed
-    ``Trainer`` continue there."""
+    """Callback that saves, for each worker, its random state, its metrics and the positions of its loaders, and lets a
+    resumed ``Trainer`` continue there."""
 
     def __init__(self) -> None:
         self._random: dict[str, Any] | None = None
         """Random state to continue with, until the training begins."""
         self._positions: Iterator[dict[str, Any]] = iter(())
         """Positions to continue at, in the order in which Lightning prepares the loaders."""
+        self._metrics: dict[str, Any] = {}
+        """Metrics that there were when the checkpoint was saved."""
+        self._due: list[int] = []
+        """Schedules that wait for a metric, and had yet to take a step for the epoch at whose end it was saved."""
+        self._flags: Flags = {}
+        """Flags of the module before the training."""
+        self._changed: Flags = {}
+        """The flags that the training had changed when the checkpoint was saved."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         strategy: Any = trainer.strategy
@@ -43,6 +58,10 @@ class Continuation(Callback):
             return self._prepared(processed, trainer) if trainer.training else processed
 
         strategy.process_dataloader = process_dataloader  # Lightning then begins to read, before `on_train_start`
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        for each in callbacks:
+            if isinstance(each, LearningRateFinder):  # which may be of a class of the user's own
+                each.__class__ = type(type(each).__name__, (FindsOnce, type(each)), {})
 
     def _prepared(self, loader: Any, trainer: Trainer) -> Any:
         if self._random is not None:
@@ -51,8 +70,27 @@ class Continuation(Callback):
             return loader
         return positioned(loader, trainer, next(self._positions, None), self._random)
 
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._flags = _flags(pl_module)
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._random = None
+        _set_flags(pl_module, self._changed)  # a callback may freeze layers at each start, and unfreeze them but once
+        epoch = trainer.fit_loop.epoch_loop
+        if epoch.batch_progress.current.ready == 0:
+            epoch.on_iteration_done()  # with `max_steps` Lightning would first end a batch that it does not have
+        trainer.callback_metrics.update(self._metrics)
+        for index in self._due:
+            schedule: Any = trainer.lr_scheduler_configs[index]
+            if schedule.monitor in self._metrics:
+                pl_module.lr_scheduler_step(schedule.scheduler, self._metrics[schedule.monitor])
+        self._due = []
+
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.fit_loop.restarting:
+            # Nothing is restored any more. Lightning would take the whole rest of the epoch for that, at whose end
+            # schedules that wait for a metric would not take their step.
+            trainer.fit_loop.on_iteration_done()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         workers = Workers(trainer.global_rank, trainer.world_size, trainer.strategy.root_device)
@@ -60,20 +98,86 @@ class Continuation(Callback):
         own = {
             "random": random_state(workers.device),
             "loaders": [each.position() for each in loaders if isinstance(each, PositionedLoader)],
+            "metrics": {name: torch.as_tensor(value).cpu() for name, value in trainer.callback_metrics.items()},
         }
         of_workers = workers.broadcast(workers.gather(own))
-        checkpoint[STATE] = {"should_stop": trainer.should_stop, "workers": of_workers}
+        changed = {key: flag for key, flag in _flags(pl_module).items() if self._flags.get(key, flag) != flag}
+        checkpoint[STATE] = {
+            "should_stop": trainer.should_stop,
+            "workers": of_workers,
+            "due": _due(trainer),
+            "changed": changed,
+        }
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if STATE not in checkpoint:  # of an earlier release
             return
         trainer.should_stop = checkpoint[STATE]["should_stop"]
         of_workers = checkpoint[STATE]["workers"]
-        if len(of_workers) == trainer.world_size:
+        is_alike = len(of_workers) == trainer.world_size
+        self._metrics = of_workers[trainer.global_rank if is_alike else 0].get("metrics", {})
+        self._due, self._changed = checkpoint[STATE].get("due", []), checkpoint[STATE].get("changed", {})
+        if is_alike:
             self._random = of_workers[trainer.global_rank]["random"]
             self._positions = iter(of_workers[trainer.global_rank]["loaders"])
         else:  # a range of workers; the position is as near as it can be
             self._positions = iter([{**each, "random": None} for each in of_workers[0]["loaders"]])
+
+
+def _flags(module: LightningModule) -> Flags:
+    """Return which parameters are trained, and which layers track statistics of their batches."""
+    trained = {(name, "requires_grad"): each.requires_grad for name, each in module.named_parameters()}
+    layers = [(name, getattr(each, "track_running_stats", None)) for name, each in module.named_modules()]
+    return trained | {(name, "track_running_stats"): flag for name, flag in layers if flag is not None}
+
+
+def _set_flags(module: LightningModule, flags: Flags) -> None:
+    owners: dict[str, Any] = {**dict(module.named_modules()), **dict(module.named_parameters())}
+    for (name, attribute), flag in flags.items():
+        if name in owners:
+            setattr(owners[name], attribute, flag)
+
+
+def _due(trainer: Trainer) -> list[int]:
+    """Return the indices of the schedules that wait for a metric, and take a step at the end of the epoch that is just
+    being ended: Lightning's is after all callbacks, so that a checkpoint is saved before it."""
+    epochs: Any = trainer.fit_loop.epoch_progress.current
+    is_at_end = epochs.processed > epochs.completed and trainer.is_last_batch
+    if not is_at_end or not trainer.lightning_module.automatic_optimization:
+        return []
+    return [
+        index
+        for index, each in enumerate(trainer.lr_scheduler_configs)
+        if each.reduce_on_plateau and each.interval == "epoch" and (epochs.completed + 1) % each.frequency == 0
+    ]
+
+
+class FindsOnce(LearningRateFinder):
+    """A finder that finds a rate in a trial's first attempt alone. Lightning's would do so in each, with the trained
+    weights, and then begin the training anew, since it loads a checkpoint of its own afterwards."""
+
+    _known: dict[str, float] | None = None
+    """The rate by the module's attributes that have it; None until it is found, or a checkpoint is loaded."""
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._known is None:
+            super().on_fit_start(trainer, pl_module)
+            rate = self.optimal_lr.suggestion() if self.optimal_lr else None
+            values = {**pl_module.hparams, **vars(pl_module)}
+            self._known = {name: value for name, value in values.items() if isinstance(value, float) and value == rate}
+            return
+        for name, rate in self._known.items():
+            lightning_setattr(pl_module, name, rate)
+            for group in (group for each in trainer.optimizers for group in each.param_groups):
+                group["lr"] = rate
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(trainer, pl_module, checkpoint)
+        checkpoint[FOUND] = self._known
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(trainer, pl_module, checkpoint)
+        self._known = checkpoint.get(FOUND) or {}
 
 
 class PositionedLoader(DataLoader[Any]):

@@ -24,7 +24,7 @@ def configured_values(optimizer: Optimizer) -> Values:
     """Return the values with which an optimizer was created."""
     return [
         {
-            **{name: value for name, value in group.items() if isinstance(value, int | float | tuple)},
+            **{name: value for name, value in group.items() if _is_numeric(value)},
             "lr": group.get("initial_lr", group["lr"]),
         }
         for group in optimizer.param_groups
@@ -53,8 +53,8 @@ def apply_changes(
 ) -> None:
     """Set the values that the trial has changed in a restored optimizer, and leave the others as in the checkpoint.
     ``before`` are those with which the optimizer in the checkpoint was made, ``now`` those of this trial, for the same
-    parameter groups. Schedules continue at their current position."""
-    for index, (group, old, new) in enumerate(zip(optimizer.param_groups, before, now, strict=True)):
+    parameter groups; groups that were added later follow these. Schedules continue at their current position."""
+    for index, (group, old, new) in enumerate(zip(optimizer.param_groups, before, now, strict=False)):
         group |= {
             name: value
             for name, value in new.items()
@@ -67,6 +67,11 @@ def apply_changes(
             group["initial_lr"] = new["lr"]
         for scheduler in schedulers:
             _set_base_rate(scheduler, index, new["lr"])
+
+
+def _is_numeric(value: Any) -> bool:
+    """Whether a value is a number or a tuple of numbers, which every framework's checkpoint can have."""
+    return all(isinstance(each, int | float) for each in (value if isinstance(value, tuple) else (value,)))
 
 
 def _set_base_rate(scheduler: Any, index: int, rate: float) -> None:

@@ -46,7 +46,7 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
         return whole
     base, missing = _load(config, None)
     _check_base(config.path, missing, config.lora)
-    adapted = add_lora(base, config.lora)
+    adapted = add_lora(base, config.lora, config.revision)
     if weights is not None:
         load_lora(adapted, weights)
     return adapted
@@ -57,14 +57,14 @@ class SharedBase:
 
     def __init__(self, config: CausalLM, device: torch.device):
         self._model, self._missing = _load(config, None, device)
-        self._path = config.path
+        self._path, self._revision = config.path, config.revision
         self._adapted: Any = None
 
     def adapt(self, lora: Lora) -> nn.Module:
         """Add new adapters to the base model."""
         self.release()  # adapters of a training that failed while it was built
         _check_base(self._path, self._missing, lora)
-        adapted = self._adapted = add_lora(self._model, lora)
+        adapted = self._adapted = add_lora(self._model, lora, self._revision)
         return adapted
 
     def copied(self, lora: Lora | None) -> nn.Module:
@@ -75,7 +75,7 @@ class SharedBase:
             _check_base(self._path, self._missing, lora)
         shared = {id(each): nn.Parameter(each.data, requires_grad=False) for each in self._model.parameters()}
         other = copy.deepcopy(self._model, shared)
-        return other if lora is None else add_lora(other, lora)
+        return other if lora is None else add_lora(other, lora, self._revision)
 
     def move_to(self, device: torch.device) -> None:
         """Move the base model to a device; copies made afterwards share its tensors there."""

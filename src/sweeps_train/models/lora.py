@@ -34,8 +34,9 @@ _PARTS: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
 _ROUTERS = {"gate", "router"}
 
 
-def add_lora(model: PreTrainedModel, config: Lora) -> PeftModel:
-    """Freeze a model, in place, and add adapters to it, which initially change nothing.
+def add_lora(model: PreTrainedModel, config: Lora, revision: str | None = None) -> PeftModel:
+    """Freeze a model, in place, and add adapters to it, which initially change nothing. Those that are saved name the
+    model's revision, with which other programs load it.
 
     Raises:
         ValueError: The model has no such layers.
@@ -52,6 +53,7 @@ def add_lora(model: PreTrainedModel, config: Lora) -> PeftModel:
         modules_to_save=_modules_to_save(model, config.modules_to_save),
         ensure_weight_tying=_saves_tied(model, config.modules_to_save),
         task_type="CAUSAL_LM",
+        revision=revision,
     )
     try:
         with warnings.catch_warnings():
