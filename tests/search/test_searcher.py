@@ -220,6 +220,27 @@ def test_a_point_with_a_conditional_parameter_alone_is_tried_with_the_values_und
     ]
 
 
+def test_each_value_under_which_a_given_parameter_exists_is_tried_until_the_point_is_valid_and_new() -> None:
+    kinds = {"type": "categorical", "choices": ["a", "b", "c", "d"]}
+    space = space_of(
+        {
+            "kind": kinds,
+            "part": {**kinds, "when": {"kind": ["b", "c"]}},
+            "width": {"type": "int", "low": 1, "high": 99, "when": {"part": ["a", "b", "d"]}},
+        }
+    )
+
+    def validate(point: Mapping[str, Any]) -> None:
+        if (point["kind"], point.get("part")) == ("b", "a"):
+            raise ConfigError("b has no part a")
+
+    search = searcher(RandomSampler(kind="random"), space, points=[{"width": 7}] * 5, validate=validate)
+    found = [search.suggest(str(number)) for number in range(5)]
+    assert sorted(map(str, found)) == [
+        str({"kind": kind, "part": part, "width": 7}) for kind in "bc" for part in "abd" if kind + part != "ba"
+    ]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_point_that_an_earlier_release_enqueued_without_its_condition_is_sampled_anew_until_it_is_new(
     seed: int,

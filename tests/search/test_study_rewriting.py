@@ -22,7 +22,7 @@ from sweeps.driver.optuna_searcher import OptunaSearcher
 from sweeps.driver.startup import adapt_study
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.saved_sweep import save, saved
-from sweeps.search.point_source import POINT
+from sweeps.search.point_source import GIVEN, POINT
 from sweeps.search.samplers.build_sampler import build_sampler
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.study_file import open_study_storage
@@ -85,8 +85,8 @@ def trials(folder: Path) -> list[FrozenTrial]:
 
 
 def told(trial: FrozenTrial) -> tuple[Any, ...]:
-    """Remove the number of the enqueued point, which is not used once it was suggested."""
-    attributes = {name: value for name, value in trial.user_attrs.items() if name != POINT}
+    """Remove what is noted of an enqueued point and not used once it was suggested."""
+    attributes = {name: value for name, value in trial.user_attrs.items() if name not in (POINT, GIVEN)}
     return trial.state, trial.values, trial.params, trial.intermediate_values, attributes
 
 
