@@ -175,6 +175,9 @@ def test_models_of_curves_and_cma_es_begin_anew_in_a_wider_space(tmp_path: Path,
     opened.suggest("a")
     trial = opened.study.get_trials()[-1]
     opened.study._storage.set_trial_system_attr(trial._trial_id, CURVE_MODELS, {"count": 1})
+    half = opened.study.ask()  # its driver died while it was sampled, after CMA-ES had noted its state
+    Space({"lr": SPACE["lr"]}).sample(half, lookup)
+    opened.study._storage.set_trial_system_attr(half._trial_id, "cma:optimizer:0", "00")
     rewrite_in_space(tmp_path, "s", SPACE, after, lookup, reopen=False)
     kept = {key.partition(":optimizer:")[0] for trial in trials(tmp_path) for key in trial.system_attrs}
     assert kept == ({CURVE_MODELS, "cma", "cma:generation"} if after is SPACE else set())
