@@ -244,9 +244,12 @@ def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Looku
             raise ConfigError(f"{name}.{path}={value!r}: the space has no such path{did_you_mean(path, space)}")
         if not contains(space[path], value):
             raise ConfigError(f"{name}.{path}={value!r}: {expected(space[path], value)}, as in the space")
-        for other, wanted in space[path].when.items():
+        conditions = [*space[path].when.items()]
+        for other, wanted in conditions:
             if other in space.distributions and other not in point:
-                continue  # the other value will be sampled
+                # the other value will be sampled, if it can exist
+                conditions += [each for each in space[other].when.items() if each not in conditions]
+                continue
             has = point[other] if other in point else lookup(other)
             if not satisfies(has, wanted):
                 raise ConfigError(
