@@ -173,7 +173,7 @@ def test_a_loaded_sweep_becomes_a_dictionary_and_takes_trials_by_number_and_warn
         ("reproduce(loaded)", "must be the name of one sweep"),
         (
             "compare(['first', 'second'])",
-            r"sweep=\['first', 'second'\]: must be .*give several one by one",
+            r"sweep=\['first', 'second'\]: must be .*functions of several take them one by one",
         ),
         ("stop(None)", "sweep=None: must be the name of one sweep"),
         ("clean(loaded, dry_run=True)", "there is no sweep <first: .*; use first"),

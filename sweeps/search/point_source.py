@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from sweeps.constants import NUMBER, REASON
 from sweeps.errors import ConfigError
 from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.deduplication import RANDOM_DRAWS, KnownPoints
-from sweeps.space.space import Lookup, Point, Space, with_context
+from sweeps.space.space import Lookup, Point, Space, common_context
 
 MAX_REJECTED = 10
 """Maximum successive points of the sampler that are rejected before a point is drawn at random."""
@@ -25,6 +25,9 @@ RESAMPLED = "sweeps:given_again"
 """Attribute of an Optuna trial: number of times that the missing values of its enqueued point were sampled before."""
 POINT = "sweeps:point"
 """Attribute of an Optuna trial: position, from 1, of its enqueued point among the points to try first."""
+GIVEN = "sweeps:given"
+"""Attribute of an Optuna trial: paths of the values that a person gave of its enqueued point; without it, all values of
+the point are given. Parameters that these exist under have other values each time that the point is enqueued."""
 POINTS = "sweeps:points"
 """Attribute of a study of an earlier version: number of points to try first that were enqueued."""
 
@@ -34,7 +37,8 @@ class PointOptions:
     """Options of a ``PointSource``, which are keyword arguments of ``OptunaSearcher`` as well."""
 
     points: Sequence[Point] = ()
-    """Points to suggest first. Missing values are sampled, except those under which a point's parameters exist."""
+    """Points to suggest first. Missing values are sampled, or, if a point's parameters exist only under some, tried in
+    order, until the point is valid and new."""
     grid: Sequence[Point] | None = None
     """The only points to suggest after ``points``, in this order; the sampler is not used."""
     duplicates: bool = False
@@ -66,8 +70,16 @@ class PointSource:
         done = max((trial.user_attrs[POINT] for trial in trials if POINT in trial.user_attrs), default=0)
         done = max(done, self._study.user_attrs.get(POINTS, 0))
         for index, point in enumerate(points[done:], start=done + 1):
-            values = self._space.encode(with_context(self._space, point, self._options.lookup))
-            self._study.enqueue_trial(values, user_attrs={POINT: index})  # one write: all or nothing
+            self._enqueue_given([*point], self._space.encode(point), {POINT: index})
+
+    def _enqueue_given(self, given: Sequence[str], values: Mapping[str, Any], attributes: Mapping[str, int]) -> None:
+        """Enqueue a person's point, given its paths and encoded values, with values under which its parameters
+        exist."""
+        searched = [path for path in given if path in self._space]
+        context = common_context(self._space, searched, self._options.lookup, attributes.get(RESAMPLED, 0)) or {}
+        self._study.enqueue_trial(  # one write: all or nothing
+            {**self._space.encode(context), **values}, user_attrs={GIVEN: given, **attributes}
+        )
 
     def add_started(self, number: int, point: Point) -> None:
         """Record that a trial of this number was started at a point."""
@@ -126,13 +138,15 @@ class PointSource:
             self._study.enqueue_trial(self._space.encode(values))
 
     def _resample_missing(self, trial: optuna.Trial, point: Point) -> None:
-        """Enqueue a rejected point again if some of its values were sampled, since these may have caused the
+        """Enqueue a rejected point again if some of its values were not given, since these may have caused the
         rejection."""
         values = enqueued_values(self._study.get_trials(deepcopy=False)[trial.number]) or {}
+        given = trial.user_attrs.get(GIVEN, [*values])
         resampled = trial.user_attrs.get(RESAMPLED, 0)
-        if not self._space.encode(point).keys() <= values.keys() and resampled < MAX_RESAMPLED:
+        if not self._space.encode(point).keys() <= {*given} and resampled < MAX_RESAMPLED:
             position = {POINT: trial.user_attrs[POINT]} if POINT in trial.user_attrs else {}
-            self._study.enqueue_trial(dict(values), user_attrs={**position, RESAMPLED: resampled + 1})
+            again = {path: value for path, value in values.items() if path in given}
+            self._enqueue_given(given, again, {**position, RESAMPLED: resampled + 1})
 
     def _draw(self) -> tuple[optuna.Trial, dict[str, Any]] | str:
         """Return the next point of the grid, or a random point if the sampler suggested none that is worth training."""

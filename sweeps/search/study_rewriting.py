@@ -159,6 +159,10 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
         values = enqueued_values(trial) or {}
         set_enqueued_values(trial, {path: _recoded(path, value, before, after) for path, value in values.items()})
         return trial
+    if before.distributions != after.distributions:  # distances in the wider space differ
+        for model in (CURVE_MODELS, COST_MODEL):
+            trial.system_attrs.pop(model, None)
+        remove_cma_es_state(trial)  # which Optuna may note before it samples the values
     try:
         point = before.sample(trial, lookup)
     except ValueError:  # its driver died while it was sampled, and it was rejected
@@ -168,10 +172,6 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
     after.sample(sampled.ask(), lookup)
     again = sampled.get_trials()[0]
     trial.params, trial.distributions = again.params, again.distributions
-    if before.distributions != after.distributions:  # distances in the wider space differ
-        for model in (CURVE_MODELS, COST_MODEL):
-            trial.system_attrs.pop(model, None)
-        remove_cma_es_state(trial)
     if reopen and trial.state == TrialState.COMPLETE:
         trial.state, trial.values, trial.datetime_complete = TrialState.RUNNING, None, None
         trial.user_attrs = decisions_if_longer(trial.user_attrs)

@@ -41,7 +41,7 @@ def suggest(trial: Suggester, path: str, distribution: Distribution) -> Any:
     match distribution:
         case FloatDistribution(low=low, high=high, log=log, step=step):
             value = trial.suggest_float(path, low, _last_step(low, high, step), log=log, step=step)
-            return value if step is None else _at_step(low, step, round((value - low) / step))
+            return decode(distribution, value)
         case IntDistribution(low=low, high=high, log=log, step=step):
             return trial.suggest_int(path, low, low + (high - low) // step * step, log=log, step=step)
         case CategoricalDistribution(choices=choices):
@@ -73,8 +73,11 @@ def encode(choice: Any) -> bool | int | float | str | None:
 
 
 def decode(distribution: Distribution, stored: Any) -> Any:
-    """Decode a value that Optuna stores: a choice from its encoding, an ordered choice from its index."""
+    """Decode a value that Optuna stores: a choice from its encoding, an ordered choice from its index, and a float from
+    one that may differ in its last digit from the exact value of its step."""
     match distribution:
+        case FloatDistribution(low=low, step=step) if step is not None:
+            return _at_step(low, step, round((stored - low) / step))
         case CategoricalDistribution(choices=choices):
             return next(choice for choice in choices if _same(encode(choice), stored))
         case OrdinalDistribution(choices=choices):

@@ -168,7 +168,7 @@ class Space:
 
     def context(self, path: str, lookup: Lookup) -> dict[str, Any] | None:
         """Return values of other searched parameters under which a parameter is active; None if it never is."""
-        return _context(self, [path], lookup)
+        return common_context(self, [path], lookup)
 
 
 def _order(distributions: Mapping[str, Distribution]) -> list[str]:
@@ -206,12 +206,9 @@ def point_of(space: Space, values: Lookup, lookup: Lookup) -> tuple[dict[str, An
     return point, outside
 
 
-def with_context(space: Space, point: Point, lookup: Lookup) -> Point:
-    """Return a point that need not have all values, with values that it lacks under which its parameters are active."""
-    return {**(_context(space, [path for path in point if path in space], lookup) or {}), **point}
-
-
-def _context(space: Space, paths: Sequence[str], lookup: Lookup) -> dict[str, Any] | None:
+def common_context(space: Space, paths: Sequence[str], lookup: Lookup, number: int = 0) -> dict[str, Any] | None:
+    """Return values of other searched parameters under which all of these are active, other ones for each number as
+    long as there are others; None if there are none."""
     wanted: dict[str, list[Any]] = {}  # all conditions, also those of the parameters that they name, must hold
     above = list(paths)
     for each in above:
@@ -222,11 +219,14 @@ def _context(space: Space, paths: Sequence[str], lookup: Lookup) -> dict[str, An
             wanted[other] = [value for value in both if satisfies(value, values)]
     context: dict[str, Any] = {}
     for other, values in wanted.items():
+        if other in paths:
+            continue
         if other in space.distributions:
             possible = [value for value in values if contains(space.distributions[other], value)]
             if not possible:
                 return None
-            context[other] = possible[0]
+            number, index = divmod(number, len(possible))
+            context[other] = possible[index]
         elif not satisfies(lookup(other), values):
             return None
     return context
@@ -244,9 +244,12 @@ def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Looku
             raise ConfigError(f"{name}.{path}={value!r}: the space has no such path{did_you_mean(path, space)}")
         if not contains(space[path], value):
             raise ConfigError(f"{name}.{path}={value!r}: {expected(space[path], value)}, as in the space")
-        for other, wanted in space[path].when.items():
+        conditions = [*space[path].when.items()]
+        for other, wanted in conditions:
             if other in space.distributions and other not in point:
-                continue  # the other value will be sampled
+                # the other value will be sampled, if it can exist
+                conditions += [each for each in space[other].when.items() if each not in conditions]
+                continue
             has = point[other] if other in point else lookup(other)
             if not satisfies(has, wanted):
                 raise ConfigError(

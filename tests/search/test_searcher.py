@@ -174,6 +174,24 @@ def test_an_interrupted_trial_stays_to_be_continued_unless_it_has_finished(
     assert [left.point for left in stored(tmp_path).unfinished] == ([point] if continues else [])
 
 
+def test_each_point_is_trained_once_by_all_drivers_together_also_if_its_condition_names_a_step_of_a_float(
+    tmp_path: Path,
+) -> None:
+    space = space_of(
+        {
+            "x": {"type": "float", "low": 0.1, "high": 0.4, "step": 0.1},
+            "n": {"type": "int", "low": 1, "high": 3, "when": {"x": 0.3}},
+        }
+    )
+    points = []
+    for _ in range(7):
+        search = stored(tmp_path, sampler=RandomSampler(kind="random"), space=space)
+        points.append(search.suggest("0"))
+        finish(search, "0", 0.5)
+    every = [*({"x": x} for x in (0.1, 0.2, 0.4)), *({"x": 0.3, "n": n} for n in (1, 2, 3)), OptunaSearcher.FINISHED]
+    assert sorted(map(str, points)) == sorted(map(str, every))
+
+
 def test_points_to_try_first_are_tried_once_by_all_drivers_together(tmp_path: Path) -> None:
     points = [{"lr": 0.01}, {"lr": 0.02}, {"lr": 0.03}]
     rates = []
@@ -217,6 +235,27 @@ def test_a_point_with_a_conditional_parameter_alone_is_tried_with_the_values_und
         {"kind": "c", "part": "d", "width": 7, "depth": 7},
         {"kind": "b", "part": "d", "width": 8},
         {"kind": "b", "part": "d", "width": 9},
+    ]
+
+
+def test_each_value_under_which_a_given_parameter_exists_is_tried_until_the_point_is_valid_and_new() -> None:
+    kinds = {"type": "categorical", "choices": ["a", "b", "c", "d"]}
+    space = space_of(
+        {
+            "kind": kinds,
+            "part": {**kinds, "when": {"kind": ["b", "c"]}},
+            "width": {"type": "int", "low": 1, "high": 99, "when": {"part": ["a", "b", "d"]}},
+        }
+    )
+
+    def validate(point: Mapping[str, Any]) -> None:
+        if (point["kind"], point.get("part")) == ("b", "a"):
+            raise ConfigError("b has no part a")
+
+    search = searcher(RandomSampler(kind="random"), space, points=[{"width": 7}] * 5, validate=validate)
+    found = [search.suggest(str(number)) for number in range(5)]
+    assert sorted(map(str, found)) == [
+        str({"kind": kind, "part": part, "width": 7}) for kind in "bc" for part in "abd" if kind + part != "ba"
     ]
 
 

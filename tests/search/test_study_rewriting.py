@@ -22,7 +22,7 @@ from sweeps.driver.optuna_searcher import OptunaSearcher
 from sweeps.driver.startup import adapt_study
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.saved_sweep import save, saved
-from sweeps.search.point_source import POINT
+from sweeps.search.point_source import GIVEN, POINT
 from sweeps.search.samplers.build_sampler import build_sampler
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.study_file import open_study_storage
@@ -85,8 +85,8 @@ def trials(folder: Path) -> list[FrozenTrial]:
 
 
 def told(trial: FrozenTrial) -> tuple[Any, ...]:
-    """Remove the number of the enqueued point, which is not used once it was suggested."""
-    attributes = {name: value for name, value in trial.user_attrs.items() if name != POINT}
+    """Remove what is noted of an enqueued point and not used once it was suggested."""
+    attributes = {name: value for name, value in trial.user_attrs.items() if name not in (POINT, GIVEN)}
     return trial.state, trial.values, trial.params, trial.intermediate_values, attributes
 
 
@@ -175,6 +175,9 @@ def test_models_of_curves_and_cma_es_begin_anew_in_a_wider_space(tmp_path: Path,
     opened.suggest("a")
     trial = opened.study.get_trials()[-1]
     opened.study._storage.set_trial_system_attr(trial._trial_id, CURVE_MODELS, {"count": 1})
+    half = opened.study.ask()  # its driver died while it was sampled, after CMA-ES had noted its state
+    Space({"lr": SPACE["lr"]}).sample(half, lookup)
+    opened.study._storage.set_trial_system_attr(half._trial_id, "cma:optimizer:0", "00")
     rewrite_in_space(tmp_path, "s", SPACE, after, lookup, reopen=False)
     kept = {key.partition(":optimizer:")[0] for trial in trials(tmp_path) for key in trial.system_attrs}
     assert kept == ({CURVE_MODELS, "cma", "cma:generation"} if after is SPACE else set())

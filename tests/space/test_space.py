@@ -222,6 +222,7 @@ def test_the_default_point_has_sampled_types_the_constants_and_no_absent_paramet
         ({"whole": 0.5}, r"between 0\.0 and 3\.0 in steps of 1"),
         ({"fixed": 4}, "must be 3"),
         ({"size": "s", "deep": 1}, r"deep=1: exists only while size is 'm', and it is 's'"),
+        ({"size": "s", "deepest": 1}, r"deepest=1: exists only while size is 'm', and it is 's'"),
     ],
 )
 def test_a_point_outside_the_space_is_refused_with_what_is_allowed(point: dict[str, Any], words: str) -> None:
@@ -232,6 +233,7 @@ def test_a_point_outside_the_space_is_refused_with_what_is_allowed(point: dict[s
         whole={"type": "float", "low": 0, "high": 3, "step": 1},
         fixed={"type": "constant", "value": 3},
         deep={"type": "int", "low": 0, "high": 1, "when": {"size": "m"}},
+        deepest={"type": "int", "low": 0, "high": 1, "when": {"deep": 1}},
     )
     with pytest.raises(ConfigError, match=words):
         check_point(space, point, "points.0", nothing)
