@@ -18,6 +18,7 @@ from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
 from sweeps.report.expected_cost import PastSweep, past_of, past_sweeps
 from sweeps.service.auth.permissions import LOCAL, Principal, visible
 from sweeps.service.queue import jobs
+from sweeps.service.queue.job_requests import Extend, Resume
 from sweeps.service.queue.jobs import Job, JobDocument
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import connect
@@ -213,7 +214,9 @@ class RecordCache:
 
     def _unknown(self, principal: Principal, name: str) -> UnknownName:
         with self._engine.connect() as connection:
-            job = next((job for job in jobs.of_sweep(connection, name) if visible(principal, job)), None)
+            seen = (job for job in jobs.of_sweep(connection, name) if visible(principal, job))
+            # A job that continues a sweep makes no record.
+            job = next((job for job in seen if not isinstance(job.parsed_request, Resume | Extend)), None)
         if job is not None:
             error = f": {JobDocument.of(job).error}" if job.error else ""
             return UnknownName(
