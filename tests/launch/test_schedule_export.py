@@ -126,22 +126,6 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(my_conf: Path) -> None:
     assert "cannot be written" in refusal(*export, "--output=my_conf/schedule/evening.yaml")
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
-@pytest.mark.parametrize("cron", LINES)
-def test_systemd_fires_when_the_schedule_does(cron: str) -> None:
-    begin = datetime.fromisoformat("2027-01-01T00:00:00+00:00")
-    ours = [round(due) for due in islice(CronLine(cron, "UTC").after(begin.timestamp()), 12)]
-    found = set()
-    for event in calendar_events(cron, "UTC"):
-        command = ["systemd-analyze", "calendar", "--iterations=12", "--base-time=2027-01-01 00:00:00 UTC", event]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env={"TZ": "UTC", "LC_ALL": "C"})
-        for line in done.stdout.splitlines():
-            label, _, shown = line.strip().partition(": ")
-            if label == "Next elapse" or label.startswith("Iter. #"):
-                found.add(round(datetime.strptime(shown[4:] + "+0000", "%Y-%m-%d %H:%M:%S UTC%z").timestamp()))
-    assert sorted(found)[:12] == ours
-
-
 def test_an_exported_file_that_exists_is_not_overwritten(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exported(capsys, "cron", "--output=crontabs")
     export = ("schedule", "export", "evening", "--as=cron", "--config-dir=my_conf")
