@@ -135,7 +135,9 @@ def run_in_salloc(here: Path, **variables: str) -> list[str]:
         "SLURM_JOB_CPUS_PER_NODE": "16,2",
         "SLURM_CPUS_PER_TASK": "1",  # of another task of the job
         "SLURM_CPU_BIND": "mask_cpu:0x1",
-        **{"SLURM_GPUS_PER_TASK": "1", "SLURM_TRES_PER_TASK": "gres/gpu:1", "SLURM_GPU_BIND": "single:1"},
+        "SLURM_GPUS_PER_TASK": "1",
+        "SLURM_TRES_PER_TASK": "gres/gpu:1",
+        "SLURM_GPU_BIND": "single:1",
         "SLURM_EXPORT_ENV": "NONE",
         "PATH": f"{programs}:{os.environ['PATH']}",
         **variables,
