@@ -49,8 +49,8 @@ def check_nodes(probes: Probes, wanted: Look, expected: Mapping[str, str | None]
 def check_speed(probes: Probes) -> Iterator[Finding]:
     """Yield the nodes that compute or communicate slowly, or not at all."""
     for name in probes.busy:
-        fix = "run the check when the node is idle"
-        yield Finding("devices", "warning", name, "its devices are in use, so it was not measured", fix)
+        found = "its devices are in use, or a process takes long to start there, so it was not measured"
+        yield Finding("devices", "warning", name, found, "run the check again when the node is idle")
     before = set(probes.failures)
     seconds = {name: taken for name, taken in probes.matrix_products().items() if name not in probes.busy}
     if in_doubt := slow_among(seconds):  # something else may have run there for a moment

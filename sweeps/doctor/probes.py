@@ -65,7 +65,8 @@ class Probes:
     def __init__(self, nodes: Sequence[Node]):
         self.nodes = {node.name: node for node in nodes}
         self.busy: set[str] = set()
-        """Nodes that are not measured because others use their GPUs, or without GPUs their CPUs."""
+        """Nodes that are not measured because others use their GPUs, or the CPUs that the measurement needs; or because
+        no process has started there in time."""
         self.failures: dict[str, str] = {}
         """Reason for each node whose process did not answer."""
         self._actors = {name: self._start(node, alone=True) for name, node in self.nodes.items()}
@@ -74,7 +75,8 @@ class Probes:
         """Start a node's process, either as soon as the node is free or immediately."""
         here = NodeAffinitySchedulingStrategy(node.id, soft=False)
         actor: Any = ray.remote(_Probe)
-        cpus, gpus = (0.0 if node.gpus else node.cpus, node.gpus) if alone else (0.0, 0.0)
+        # GPUs are slow where trials fill the CPUs that start their kernels; a few in use, as by a driver, do no harm.
+        cpus, gpus = (min(node.gpus or node.cpus, node.cpus), node.gpus) if alone else (0.0, 0.0)
         return actor.options(num_cpus=cpus, num_gpus=gpus, max_restarts=0, scheduling_strategy=here).remote()
 
     def look(self, wanted: Look) -> dict[str, NodeState]:

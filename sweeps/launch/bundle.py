@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from sweeps.errors import UserError
+from sweeps.errors import FULL, UserError
 from sweeps.folders.conf_folders import conf_folder
 from sweeps.folders.sweep_folder import SWEEP_FILE
 
@@ -112,6 +112,7 @@ class Bundle:
         Raises:
             UserError: The archive is larger; the message names the largest files, and ends with the advice. Or a file
                 cannot be read.
+            OSError: The disk of the archive is full.
         """
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             packed.writestr(zipfile.ZipInfo(TOP_FILE), "Files of a sweep, packed by `python -m sweeps submit`.\n")
@@ -125,6 +126,8 @@ class Bundle:
                         while archive.stat().st_size <= limit and (block := file.read(MIB)):
                             target.write(block)
                 except OSError as error:
+                    if error.errno in FULL:  # the archive's disk
+                        raise
                     raise UserError(
                         f"{path}: cannot be packed ({error.strerror}); make it readable, or exclude it in {OF_GIT}"
                     ) from None
@@ -173,9 +176,12 @@ def _known_to_git(folder: Path) -> list[str] | None:
     if not listed.returncode:
         return [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
     reason = listed.stderr.decode(errors="replace").strip()
-    is_found = any(Path(each, ".git").exists() for each in (folder, *folder.parents))
-    if is_found and "not a git repository (or any" not in reason.lower():  # which it says of one on another disk
-        raise UserError(f"{folder}: git does not tell which files it ignores: {reason}")
+    found = next((path for each in (folder, *folder.parents) if (path := each / ".git").exists()), None)
+    if found is not None and "not a git repository (or any" not in reason.lower():  # said of one on another disk
+        raise UserError(
+            f"{folder}: git does not tell which files it ignores (repair the repository, or remove {found} to send all "
+            f"files): {reason}"
+        )
     return None
 
 

@@ -7,6 +7,7 @@ mkdir -p "$folder"
 run="$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}"
 failures="$folder/failures-$SLURM_JOB_ID"
 export stop="$folder/stop-$run" status="$folder/status-$run" outcome="$folder/outcome.json"
+rm -f "$outcome"  # the driver of the run before may still write into its own
 # NFS remembers for up to a minute that a file is missing. When a file is opened, it looks for what others have written.
 for file in "$stop" "$status" "$outcome"; do : > "$file"; done
 
@@ -27,12 +28,22 @@ export RAY_memory_monitor_refresh_ms="${RAY_memory_monitor_refresh_ms:-0}"
 # answered in the run before, may be away; a job that ends without it is not put back into the queue.
 [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && export SWEEPS_WAIT_FOR_DRIVER_S=300 SWEEPS_WAIT_FOR_MLFLOW_S=3600
 
+# Nodes may differ, as in 64(x2),48: a step has the same number of CPUs and GPUs on all of them.
+fewest() { sort -n | head -n 1; }
+
 # In place, this may be a step of the job, whose binding to CPUs srun would repeat on all nodes, and the job has what its
-# own tasks needed: each node gives Ray all that the job has there.
+# own tasks needed: each node gives Ray all that the job has there. Slurm would give the step the GPUs of one task in a job
+# with --gpus-per-task, and in one with --gpus only 1 of the first node.
 unset "${!SLURM_CPU_BIND@}"
 if [ -n "${in_place:-}" ]; then
-  unset SLURM_CPUS_PER_TASK SLURM_GPUS_PER_TASK
-  gpus_per_node=0
+  unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK "${!SLURM_GPUS@}" "${!SLURM_GPU_BIND@}" "${!SLURM_TRES_BIND@}"
+  # Nodes=n[1-2] CPU_IDs=0-7 Mem=0 GRES=gpu:a100:3(IDX:0-2),gpu:h100:1(IDX:3)
+  gpus_per_node=$(scontrol show job --details "$SLURM_JOB_ID" | sed -n 's/.* CPU_IDs=.* GRES=//p' | awk -F '[(]' '{
+    gpus = 0
+    for (i = 1; i <= NF; i++) if ($i ~ /gpu:/) { sub(/.*:/, "", $i); gpus += $i }
+    print gpus
+  }' | fewest)
+  [ "${gpus_per_node:=0}" = 0 ] || srun_options+=("--gpus-per-node=$gpus_per_node")
   export APPTAINER_NV=1
 fi
 
@@ -45,8 +56,8 @@ export head=127.0.0.1 last=127.0.0.1
 if [ "$nodes" -gt 1 ]; then
   last=$(address_of "$(scontrol show hostnames "$SLURM_JOB_NODELIST" | tail -n 1)")
   first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-  there=()
-  [ "${SLURMD_NODENAME:-}" = "$first" ] || there=(srun --nodes=1 --ntasks=1 --nodelist="$first" --overlap --export=ALL)
+  there=(srun --nodes=1 --ntasks=1 --nodelist="$first" ${in_place:+--gres=none} --overlap --export=ALL)
+  [ "${SLURMD_NODENAME:-}" != "$first" ] || there=()
   head=$("${there[@]}" ip -4 route get "$last" | sed -n 's/.* src \([^ ]*\).*/\1/p')
 fi
 export RAY_ADDRESS="$head:$port"
@@ -78,7 +89,7 @@ options+=(--disable-usage-stats --min-worker-port=0 --max-worker-port=0 --dashbo
 [ "$SLURM_NODEID" = 0 ] && options+=(--include-dashboard=false)
 # Ray does not see the memory limit of a job of Slurm.
 from_sweeps="from sweeps.runtime.node_resources import memory_of_node; print(*memory_of_node())"
-if read -r memory objects < <("$python" -c "$from_sweeps"); then
+if read -r memory objects < <("$python" -c "$from_sweeps" | tail -n 1); then
   options+=(--memory="$memory" --object-store-memory="$objects")
 fi
 if [ -n "${ROCR_VISIBLE_DEVICES:-}" ]; then  # as Slurm names the GPUs of AMD; Ray refuses it
@@ -130,11 +141,10 @@ trap 'echo signal > "$stop"' TERM INT
 log "runs on $SLURM_JOB_NODELIST"
 # The first run reads the configs, and the job may have waited for days.
 if [ -n "$configs" ] && [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
-  changed=$(sha256sum --check --quiet 2> /dev/null <<< "$configs" | sed 's/: FAILED.*//' | paste -s -d ' ')
+  changed=$(LC_ALL=C sha256sum --check --quiet 2> /dev/null <<< "$configs" | sed 's/: FAILED.*//' | paste -s -d ' ')
   [ -n "$changed" ] && log "changed since the sweep was submitted, which begins with what they say now: $changed"
 fi
-# Nodes may differ, as in 64(x2),48: a step has the same number of CPUs on all of them.
-cpus=$(tr ',' '\n' <<< "$SLURM_JOB_CPUS_PER_NODE" | sed 's/(.*//' | sort -n | head -n 1)
+cpus=$(tr ',' '\n' <<< "$SLURM_JOB_CPUS_PER_NODE" | sed 's/(.*//' | fewest)
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-$cpus}" \
   --overlap --export=ALL --wait=30 "${srun_options[@]}" "${inside[@]}" bash -c "$node" node "${arguments[@]}" &
 step=$!

@@ -11,7 +11,7 @@ from sweeps.config.cluster import Cluster, NodeType
 from sweeps.runtime.node_resources import HEAD, label
 
 ANSWER_WITHIN_S = 30.0
-"""Maximum seconds for a process on the head node to answer. Without an answer, the cluster counts as fixed in size."""
+"""Maximum seconds for a process on the head node to answer. Without any answer, the cluster counts as fixed in size."""
 NODE_TYPE_LABEL = "ray.io/node-group"
 """Label with the name of a node's type. Ray's second autoscaler sets it on every node, the first one only on the head
 node."""
@@ -84,16 +84,22 @@ def _node_types(config: Mapping[str, Any]) -> dict[str, NodeType]:
     return known
 
 
+_answers: dict[str, dict[str, Any]] = {}
+"""Last config that the head node has told, by the id of the connection to the cluster."""
+
+
 def _config_on_head() -> dict[str, Any]:
-    """Return the config of the cluster's autoscaler; empty if there is none, or its config is not on the head node."""
+    """Return the config of the cluster's autoscaler; empty if there is none, or its config is not on the head node. If
+    the node is too slow to answer, it is the config that it told before on this connection."""
     import ray
 
+    connection = ray.get_runtime_context().get_job_id()
     ask = ray.remote(autoscaler_config).options(num_cpus=0, max_retries=0, resources={HEAD: 0.001})
     try:
-        found: dict[str, Any] = ray.get(ask.remote(), timeout=ANSWER_WITHIN_S)
+        _answers[connection] = ray.get(ask.remote(), timeout=ANSWER_WITHIN_S)
     except ray.exceptions.RayError:
-        return {}
-    return found
+        return _answers.get(connection, {})
+    return _answers[connection]
 
 
 def autoscaler_config() -> dict[str, Any]:

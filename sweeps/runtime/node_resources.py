@@ -9,9 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from sweeps.compat.ray_core import size_of_object_store
 from sweeps.config import SweepConfig
-from sweeps_train.memory.machine_memory import available_memory
 
 Resources = Mapping[str, float]
 NodeResources = TypeVar("NodeResources", bound=Resources)
@@ -67,6 +65,9 @@ def local_resources(config: SweepConfig) -> dict[str, float]:
 def memory_of_node() -> tuple[int, int]:
     """Return the bytes of a node of Ray that starts here for its workers, and for its objects. Ray by itself heeds the
     limit of a container, but not that of a job of Slurm or of a unit of systemd."""
+    from sweeps.compat.ray_core import size_of_object_store
+    from sweeps_train.memory.machine_memory import available_memory
+
     available = available_memory()
     objects = size_of_object_store(available)
     return available - objects, objects

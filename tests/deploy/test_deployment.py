@@ -54,7 +54,7 @@ def test_containers_start_after_those_that_they_need(services: dict[str, Any]) -
     assert needs["sweeps"] == {"postgres", "mlflow"}
     assert needs["mlflow"] == {"postgres", "bucket"}
     assert needs["minio"] == {"disk"}, "whose image has the folder of the new volume, and its owner"
-    assert services["disk"]["volumes"] == ["minio:/srv/sweeps"]
+    assert services["disk"]["volumes"] == ["minio:/srv/objects"]
     volumes = [each.split(":")[0] for service in services.values() for each in service.get("volumes", ())]
     assert {"sweeps", "postgres", "minio"} <= set(volumes)
 

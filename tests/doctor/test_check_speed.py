@@ -66,9 +66,12 @@ def test_a_process_that_an_all_reduce_has_ended_is_started_again() -> None:
 
 
 @pytest.mark.slow
-def test_a_node_whose_cpus_others_use_is_not_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_node_whose_cpus_others_use_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: int
+) -> None:
     monkeypatch.setattr("sweeps.doctor.probes.FREE_WITHIN_S", 1.0)
-    ray.init(address="local", num_cpus=1, include_dashboard=False)
+    ray.init(address="local", num_cpus=1, num_gpus=gpus, include_dashboard=False)
     try:
         training: Any = ray.remote(num_cpus=1)(Event)
         others = training.remote()

@@ -257,6 +257,12 @@ def test_nothing_travels_that_git_may_ignore_if_it_does_not_trust_the_repository
         submission()
 
 
+def test_a_copied_worktree_without_its_repository_is_refused_with_what_to_do(here: Path) -> None:
+    (here / ".git").write_text("gitdir: /nowhere/.git/worktrees/mine\n")
+    with pytest.raises(UserError, match=rf"remove {here}/\.git to send all files\): fatal: not a git repository"):
+        submission()
+
+
 def test_earlier_sweeps_stay_here_and_links_to_folders_are_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("outputs/first/sweep.json", "mine/outputs/first/sweep.py", "../common/lib/code.py"):
         (here / name).parent.mkdir(parents=True)

@@ -126,13 +126,6 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(my_conf: Path) -> None:
     assert "cannot be written" in refusal(*export, "--output=my_conf/schedule/evening.yaml")
 
 
-def test_an_exported_file_that_exists_is_not_overwritten(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    exported(capsys, "cron", "--output=crontabs")
-    export = ("schedule", "export", "evening", "--as=cron", "--config-dir=my_conf")
-    assert "crontabs/sweeps-evening.cron already exists" in refusal(*export, "--output=crontabs")
-    assert "cannot be written" in refusal(*export, "--output=my_conf/schedule/evening.yaml")
-
-
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
 def test_systemd_accepts_the_units(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(my_conf, jitter_s=60, window={"hours": 2})
@@ -210,8 +203,10 @@ def test_kuberay_gets_a_ray_cron_job(
 ) -> None:
     file = my_conf / "schedule" / "evening.yaml"
     file.write_text(SCHEDULE.replace("overrides: [search.num_trials=2]\n", CLUSTER) + "window: {hours: 6}\n")
+    my_conf.with_name("lib").symlink_to(my_conf, target_is_directory=True)
     out, err = exported(capsys, "kuberay")
     _, job = yaml.safe_load_all(out)
+    assert "links to folders are not sent, not even if they hold code: lib" in err
     assert "overlap=skip: every firing starts a sweep" in err
     assert "missed=latest: all missed firings" in err
     assert job["spec"]["jobTemplate"]["activeDeadlineSeconds"] == 6 * 3600

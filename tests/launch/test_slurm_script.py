@@ -92,6 +92,11 @@ PROGRAMS = {
         case "$*" in
           "show hostnames"*) printf 'n1\\nn2\\n' ;;
           "show node n2"*) echo "NodeName=n2 NodeAddr=10.0.0.2 State=MIXED" ;;
+          "show job --details 7")
+            echo "   JOB_GRES=gpu:9"
+            echo "     Nodes=n1 CPU_IDs=0-15 Mem=0 GRES=gpu:a100:3(IDX:0-2),gpu:h100:2(IDX:3,5),shard:8(0/8)"
+            echo "     Nodes=n2 CPU_IDs=0-1 Mem=0 GRES=gpu:4(IDX:0-3)"
+          ;;
         esac
     """,
     "ip": 'echo "$4 dev eth0 src ${ON_NODE:-10.9.9.9}"',  # 10.9.9.9: the login node
@@ -99,7 +104,7 @@ PROGRAMS = {
         echo "$*" >> sruns
         env > environment
         while [ "${1#--}" != "$1" ]; do shift; done
-        export ON_NODE=10.0.0.1 SLURM_NODEID=0 SLURM_CPUS_ON_NODE=2 SLURM_GPUS_ON_NODE=4 ROCR_VISIBLE_DEVICES=0,1
+        export ON_NODE=10.0.0.1 SLURM_NODEID=0 SLURM_CPUS_ON_NODE=2 ROCR_VISIBLE_DEVICES=0,1
         exec "$@"
     """,
     # On another node, through NFS, which remembers for a minute that a file is missing.
@@ -130,6 +135,9 @@ def run_in_salloc(here: Path, **variables: str) -> list[str]:
         "SLURM_JOB_CPUS_PER_NODE": "16,2",
         "SLURM_CPUS_PER_TASK": "1",  # of another task of the job
         "SLURM_CPU_BIND": "mask_cpu:0x1",
+        "SLURM_GPUS_PER_TASK": "1",
+        "SLURM_TRES_PER_TASK": "gres/gpu:1",
+        "SLURM_GPU_BIND": "single:1",
         "SLURM_EXPORT_ENV": "NONE",
         "PATH": f"{programs}:{os.environ['PATH']}",
         **variables,
@@ -157,7 +165,9 @@ def test_in_salloc_on_the_login_node_the_first_node_is_the_head_and_unequal_node
     asked_of_srun = (here / "sruns").read_text()
     assert "--cpus-per-task=2 " in asked_of_srun, "the smallest node's"
     assert asked_of_srun.count("--export=ALL") == 2, "sbatch --export=NONE would leave the nodes without variables"
-    assert "SLURM_CPU_BIND" not in (here / "environment").read_text()
+    assert "--gpus-per-node=4 " in asked_of_srun, "else it would be the GPUs of one task of the job"
+    of_step = (here / "environment").read_text()
+    assert not any(f"SLURM_{name}" in of_step for name in ("CPU_BIND", "GPU_BIND", "GPUS_PER_TASK", "TRES_PER_TASK"))
     assert "HIP_VISIBLE_DEVICES=0,1" in of_ray
     assert not any(line.startswith("ROCR_VISIBLE_DEVICES") for line in of_ray)
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from sweeps.config.cluster import Cluster, NodeType
 from sweeps.runtime import autoscaler
@@ -46,3 +51,22 @@ def test_the_autoscalers_own_config_limits_each_type_and_all_together(monkeypatc
     assert describe_nodes(nodes_to_come(Cluster(address="auto"), [HEAD])) == "9 x gpu (8 CPU, 1 GPU)"
     config = {}
     assert nodes_to_come(Cluster(address="auto"), [HEAD]) == []
+
+
+@pytest.mark.slow
+def test_a_head_node_that_is_too_slow_to_answer_has_the_config_that_it_told_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (file := tmp_path / "autoscaler.yaml").write_text(json.dumps(UP))
+    ray.init(address="local", num_cpus=1, include_dashboard=False)
+    options = [f"--gcs-address={ray.get_runtime_context().gcs_address}", f"--autoscaling-config={file}"]
+    monitor = subprocess.Popen([sys.executable, "-c", "input()", *options], stdin=subprocess.PIPE)
+    try:
+        coming = nodes_to_come(Cluster(address="auto"), [HEAD])
+        assert describe_nodes(coming) == "3 x gpu (8 CPU, 1 GPU)"
+        monkeypatch.setattr(autoscaler, "ANSWER_WITHIN_S", 0.0)
+        assert nodes_to_come(Cluster(address="auto"), [HEAD]) == coming
+    finally:
+        monitor.kill()
+        monitor.communicate()
+        ray.shutdown()
