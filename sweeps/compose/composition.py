@@ -43,9 +43,9 @@ class Composition:
     """Unresolved config for each combination of the searched groups' options."""
     fixed: list[str] = field(default_factory=list)
     """Paths that an override removed from the space by giving them a single value."""
-    dropped: list[str] = field(default_factory=list)
-    """Overrides that would keep what a range on the command line has removed from a distribution: its ``when`` and its
-    ``prior``. Not recorded."""
+    dropped: list[tuple[str, str, Any]] = field(default_factory=list)
+    """Fields of distributions that a range on the command line has removed: path, ``when`` or ``prior``, and value. Not
+    recorded."""
     stages: list[dict[str, Any]] = field(default_factory=list)
     """Unresolved values by dotted path that each stage of ``search.stages`` changes."""
     files: list[Path] = field(default_factory=list)

@@ -29,7 +29,6 @@ from sweeps.compose.overrides import (
     parse_overrides,
     parse_values,
     with_options,
-    written_override,
 )
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
@@ -142,14 +141,16 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
     )
 
 
-def _dropped(own: Mapping[str, Any], space: Mapping[str, Any], overrides: Sequence[Override]) -> list[str]:
-    """Return overrides that would keep the conditions and priors that ranges have removed from the conf's own space."""
+def _dropped(
+    own: Mapping[str, Any], space: Mapping[str, Any], overrides: Sequence[Override]
+) -> list[tuple[str, str, Any]]:
+    """Return the conditions and priors that ranges have removed from the conf's own space."""
     ranges = dict.fromkeys(each.key_or_group for each in overrides if each.is_sweep_override())
     return [
-        written_override(f"space.{path}.{key}", own[path][key])
+        (path, key, own[path][key])
         for path in ranges
         for key in ("when", "prior")
-        if own.get(path, {}).get(key) and not space.get(path, {key: ...}).get(key)
+        if isinstance(own.get(path, {}).get(key), Mapping) and not space.get(path, {key: ...}).get(key)
     ]
 
 

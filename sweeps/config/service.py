@@ -31,7 +31,8 @@ class Queue:
     waiting_per_user: PositiveInt = 100
     """Maximum number of queued sweeps of one user."""
     restarts: NonNegativeInt = 3
-    """Maximum number of automatic restarts of a sweep whose process has died or whose machine was restarted."""
+    """Maximum number of automatic restarts of a sweep whose process has died, for which Ray did not start, or whose
+    machine was restarted."""
     max_hours: PositiveFloat | None = None
     """Maximum hours from the start of a job until the service ends it, even if it hangs; default: no limit. A submitter
     may set a lower one (``max_hours``); set ``search.stop.wall_hours`` to end the search properly before that."""

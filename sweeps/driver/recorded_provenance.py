@@ -6,18 +6,19 @@ import contextlib
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sweeps import constants
 from sweeps.compose import Composition
 from sweeps.errors import ConfigError
+from sweeps.files.versions import NewerVersion
 from sweeps.plan.plan import Plan
 from sweeps.provenance.provenance import Provenance, Training, collect_provenance, requirements
 from sweeps.space.space import Space
 from sweeps.tracking.artifacts import COMPOSITION, read_text
 from sweeps.tracking.record import SweepRecord
-from sweeps.validate.config_checks import check_sweep, lookup_in
+from sweeps.validate.config_checks import Approve, check_sweep, lookup_in
 
 if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
@@ -39,19 +40,22 @@ def record_composition(plan: Plan, recorder: Recorder) -> None:
     recorder.attach({constants.COMPOSITION_ARTIFACT: text}, {})
 
 
-def present_provenance(plan: Plan, whole: Composition | None = None) -> Provenance:
+def present_provenance(
+    plan: Plan, whole: Callable[[], Composition | None] = lambda: None, approve: Approve | None = None
+) -> Provenance:
     """Return the provenance that a sweep would have if it were started now.
 
     Args:
         plan: The sweep.
-        whole: The sweep of which it repeats a trial, if that is known. The digest of a user's code includes the
+        whole: Reads the sweep of which it repeats a trial, if that is known. The digest of a user's code includes the
             arguments of the sweep's trainings, which differ from those of the trial alone.
+        approve: See ``check_sweep``.
     """
     provenance = collect_provenance(plan.command, plan.config.seed)[0]
-    if whole is not None:
-        with contextlib.suppress(ConfigError):  # an earlier release may have accepted what this one refuses
-            space = check_sweep(whole, is_new=False)
-            return provenance.with_data(trainings(whole, space), plan.config.training())
+    with contextlib.suppress(ConfigError, NewerVersion):  # another release may have accepted what this one refuses
+        if (composition := whole()) is not None:
+            space = check_sweep(composition, approve, is_new=False)
+            return provenance.with_data(trainings(composition, space), plan.config.training())
     return provenance.with_data(trainings(plan.composition, plan.space))
 
 

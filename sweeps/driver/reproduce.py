@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ def plan_reproduction(
     then = recorded_provenance(record)
     if then is None:
         return Reproduction(record, chosen, plan, None)
-    now = present_provenance(plan, None if chosen is None else recorded_composition(record))
+    whole = (lambda: None) if chosen is None else partial(recorded_composition, record)
+    now = present_provenance(plan, whole, approve)
     return Reproduction(record, chosen, plan, then.differences(now))
 
 

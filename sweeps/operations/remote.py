@@ -146,14 +146,16 @@ class Remote(Operations, Schedules):
         self.ask(sweep, "stop", {} if trial is None else {"trial": trial})
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while True:
-            job = next(iter(self.get(f"{_path(sweep)}/jobs")), None)
+            job = None
             try:
+                job = next(iter(self.get(f"{_path(sweep)}/jobs")), None)
                 return wait_for_end(partial(self.record, sweep), trial, within_s=STOP_TIMEOUT_S, every_s=STOP_POLL_S)
             except UnknownName:
-                if job is None:
-                    raise
+                if job is None:  # a service of 0.2 does not tell the jobs of a sweep without a record
+                    ending = "was stopped before anything was recorded, or removed from the queue"
+                    raise UserError(f"{sweep}: {ending}") from None
             if job["state"] not in OPEN_STATES:
-                return str(job["state"])
+                return "cancelled" if job["started"] is None else "stopped"
             if time.monotonic() > deadline:
                 raise SweepsError(f"{sweep}: its job {job['id']} did not end within {STOP_TIMEOUT_S:.0f} s")
             time.sleep(STOP_POLL_S)

@@ -78,7 +78,10 @@ def describe_completion(record: SweepRecord, plan: Plan) -> str:
     by_rule = bool(ended) and ALL_STARTED.match(ended) is None
     why = f" ({ended})" if by_rule else ""
     change, effect = extension(ended, planned, plan.points.num_points)
-    fixed = f"if the error is fixed, `python -m sweeps reproduce {record.sweep}` trains the same sweep again; "
+    fixed = (
+        f"if the error is fixed, `python -m sweeps reproduce {record.sweep}` trains the same sweep again (it ends with "
+        "status 1 unless all values are as before); "
+    )
     return (
         f"{record.sweep} has {record.status}: {counted_states(record.counts)} of {counted(planned, 'trial')}{why}. "
         f"Nothing is left to resume.\n{fixed if record.status == 'failed' else ''}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sweeps.compose import Composition
 from sweeps.compose.dotted import find, leaves
-from sweeps.compose.overrides import is_range
+from sweeps.compose.overrides import is_range, written_override
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.samplers import GPSampler, NSGASampler, PredictedSampler, TPESampler
 from sweeps.config.schedulers import AshaScheduler, MedianScheduler
@@ -15,7 +15,7 @@ from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.constants import SEED
 from sweeps.files.file_sizes import size_of
 from sweeps.search.schedulers.trial_length import longest_trial
-from sweeps.space.distributions import boundary_values, satisfies
+from sweeps.space.distributions import boundary_values, contains, satisfies
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.wording import amount
 from sweeps.validate.search_checks import LOSS, OF_RUNGS
@@ -68,9 +68,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
         yield f"search.confirm={search.confirm}: {fix}"
     yield from stage_notes(search)
     yield from _texts_of_ranges(config, space)
-    for override in composition.dropped:
-        path, _, key = override.partition("=")[0].removeprefix("space.").rpartition(".")
-        yield f"{path}: its new range also replaces the {key} of the config; to keep it, add {override!r}"
+    yield from _dropped(composition, space)
     yield from _new_processes(config)
     yield from _wrong_direction(composition.config)
     yield from _compared_on_other_samples(composition, space)
@@ -98,6 +96,14 @@ def _texts_of_ranges(config: SweepConfig, space: Space) -> Iterator[str]:
                 f"{path}={text!r}: is a text, and not searched; to search it, write '{path}={text}' on the "
                 "command line, or a distribution below space"
             )
+
+
+def _dropped(composition: Composition, space: Space) -> Iterator[str]:
+    for path, key, value in composition.dropped:
+        # A prior outside of the range is refused, and with a condition that never changes there is nothing to keep.
+        if any(each in space for each in value) if key == "when" else contains(space[path], value.get("value")):
+            add = f"to keep it, put {written_override(f'space.{path}.{key}', value)!r} after the range"
+            yield f"{path}: its new range also replaces the {key} of the config; {add}"
 
 
 def _sampler_notes(search: Search) -> Iterator[str]:

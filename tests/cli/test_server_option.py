@@ -14,6 +14,7 @@ from composing import composed
 from mailboxes import webhook
 from promises import listed, printed_json, unnamed
 from recording import open_recorder, record_small_sweep
+from sqlalchemy import delete
 from stores import RecordedStore
 from verbs import printed, refusal
 from waiting import wait_until
@@ -21,13 +22,15 @@ from web_server import WebServer, served
 
 from sweeps.cli import run_command
 from sweeps.config.nights import Nights
+from sweeps.config.service import Queue
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
 from sweeps.files.whole_files import write_json
 from sweeps.operations.remote import Remote
 from sweeps.service.auth import tokens
+from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.nights.night import Night, begin
-from sweeps.service.queue import jobs
+from sweeps.service.queue import claims, jobs
 from sweeps.tracking.reader import load_sweep
 
 Run = pytest.CaptureFixture[str]
@@ -165,6 +168,34 @@ def test_a_submitted_sweep_waits_and_is_stopped_or_followed_until_it_is_cancelle
     wait_until(cancelled)
     thread.join(20)
     assert done == [(2, "yours: was removed from the queue before it started")]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_sweep_that_is_stopped_while_it_starts_is_not_said_to_have_waited(
+    serving: WebServer, capsys: Run, monkeypatch: pytest.MonkeyPatch, *, is_kept: bool
+) -> None:
+    monkeypatch.setattr("sweeps.operations.remote.STOP_POLL_S", 0.1)
+    printed(capsys, "run", "conf=digits", "--name=mine", "--detach", "--server", serving.url)
+    with writing(serving.service.database) as connection:
+        assert claims.claim(connection, Queue(), "other", "other", time.time()) is not None
+    thread = threading.Thread(target=run_command, args=(["stop", "mine", "--server", serving.url],), daemon=True)
+    thread.start()
+
+    def ended() -> bool:
+        with writing(serving.service.database) as connection:
+            job = jobs.of_sweep(connection, "mine")[0]
+            if job.stop_asked is None:
+                return False
+            if is_kept:
+                jobs.set_values(connection, job.id, state="cancelled", ended=time.time())
+            else:  # what a service of 0.2 answers: it knows the jobs of recorded sweeps only
+                connection.execute(delete(tables.jobs).where(tables.jobs.c.id == job.id))
+            return True
+
+    wait_until(ended)
+    thread.join(20)
+    said = capsys.readouterr()
+    assert "was stopped before anything was recorded" in (said.out if is_kept else said.err)
 
 
 @pytest.mark.parametrize(

@@ -199,10 +199,12 @@ def test_a_repeated_trial_of_a_program_is_compared_with_the_arguments_of_its_swe
     sweep, alone = (make_plan([f"conf={name}.yaml"], [], name, "") for name in ("own", "alone"))
     recorded = present_provenance(sweep)
     assert recorded.data["command"] != data_fingerprints(alone.config.training())["command"]
-    assert recorded.differences(present_provenance(alone, sweep.composition)) == {}
+    assert recorded.differences(present_provenance(alone, lambda: sweep.composition)) == {}
     for name in "ab":  # the trial reads the first one only
         Path(f"{name}.txt").write_text("changed", encoding="utf-8")
-    assert recorded.differences(present_provenance(alone, sweep.composition)) == {"data": "other contents of a.txt"}
+    assert recorded.differences(present_provenance(alone, lambda: sweep.composition)) == {
+        "data": "other contents of a.txt"
+    }
 
 
 def test_data_that_several_kinds_of_trials_read_are_hashed_once_and_up_to_a_limit(

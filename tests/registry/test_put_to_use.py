@@ -20,8 +20,10 @@ from running import SHORT, Done, run, start
 from serving import Api
 from waiting import wait_until
 
+from sweeps import constants
 from sweeps.cli import run_command
-from sweeps.driver.reproduce import MEASURED_IN_TIME
+from sweeps.compose import Composition
+from sweeps.driver.reproduce import MEASURED_IN_TIME, plan_reproduction
 from sweeps.tracking.metric_history import fetch_metric_names
 from sweeps.tracking.reader import find_sweep, load_sweep
 from sweeps_train import load_model
@@ -131,8 +133,6 @@ def test_a_trial_is_reproduced_by_its_run_and_the_same_comes_out(digits: Done) -
 
 
 def test_a_whole_sweep_is_planned_again_with_what_it_searched(digits: Done) -> None:
-    from sweeps.driver.reproduce import plan_reproduction
-
     found = plan_reproduction(digits.store, "first", None, "once-more", "python -m sweeps reproduce searched")
     assert found.plan.config.search.num_trials == 4
     assert found.plan.composition.searched_groups == ["model"]
@@ -140,6 +140,25 @@ def test_a_whole_sweep_is_planned_again_with_what_it_searched(digits: Done) -> N
     assert found.plan.config.tracking.uri == digits.store
     assert "there is no sweep" in refused(digits.folder, "reproduce", "nobody", "--dry-run")
     assert "no run" in refused(digits.folder, "reproduce", 32 * "0", "--dry-run")
+
+
+@pytest.mark.parametrize("release", ["other", "later"])
+def test_a_trial_of_a_sweep_that_this_release_refuses_is_planned_again(digits: Done, release: str) -> None:
+    artifacts_of_run = digits.parent().info.artifact_uri.removeprefix("file://")
+    file = Path(artifacts_of_run, constants.COMPOSITION_ARTIFACT)
+    before = file.read_text(encoding="utf-8")
+    document = json.loads(before)
+    document["config"]["space"]["train.lr"] |= {"log": True, "step": 1.0}
+    asked: list[Composition] = []
+    try:
+        found = plan_reproduction(digits.store, "first", "1", "alone", "", approve=asked.append)
+        file.write_text(json.dumps(document | {"version": 99} if release == "later" else document), encoding="utf-8")
+        again = plan_reproduction(digits.store, "first", "1", "alone", "")
+    finally:
+        file.write_text(before, encoding="utf-8")
+    assert found.differences == again.differences
+    assert "data" not in (again.differences or {})
+    assert any(each.config.space for each in asked)
 
 
 @pytest.mark.slow

@@ -253,7 +253,7 @@ def test_a_schedule_fires_once_more_at_the_press_of_a_button_and_only_that_count
 def test_the_page_of_a_schedule_names_everything_that_is_set() -> None:
     assert not {"nights", "priority", "random delay"} & {fact.label for fact in _facts(defined())}
     facts = {fact.label: fact.text for fact in _facts(defined(nights={}, priority=2, jitter_s=90))}
-    assert facts["nights"] == "warm start from 3 earlier nights"
+    assert facts["nights"] == "warm start from up to 3 earlier nights"
     assert (facts["priority"], facts["random delay"]) == ("2", "up to 1m 30s")
 
 

@@ -263,7 +263,7 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
         ),
         (
             ("train.momentum=interval(0.5, 0.9)",),
-            ["also replaces the when", "'space.train.momentum.when={train.optimizer: \"sgd\"}'"],
+            ["also replaces the when", "'space.train.momentum.when={train.optimizer: \"sgd\"}' after the range"],
         ),
         (("data.eval_fraction=choice(0.1, 0.2)",), ["space.data.eval_fraction: trials hold out different samples"]),
         (("search.metric=eval/accuracy", "search.mode=min"), ["mode=min", "lowest eval/accuracy", "search.mode=max"]),
@@ -273,6 +273,18 @@ def test_what_may_not_be_meant_is_noted(tokens: tuple[str, ...], words: list[str
     composition = composed("digits", *tokens)
     notes = list(search_notes(composition, check_sweep(composition), lookup_in(composition)))
     assert any(all(word in note for word in words) for note in notes), notes
+
+
+def test_a_condition_or_prior_that_cannot_be_added_to_a_new_range_is_not_recommended(tmp_path: Path) -> None:
+    conf = tmp_path / "own.yaml"
+    prior = "space: {train.lr: {prior: {value: 0.01}}}"
+    conf.write_text(f"defaults: [digits, _self_]\n{prior}\n", encoding="utf-8")
+    for optimizer in ("sgd", "adamw"):
+        tokens = [f"train.optimizer={optimizer}", "train.momentum=interval(0.5, 0.9)", "train.lr=interval(0.02, 0.1)"]
+        plan = make_plan([f"conf={conf}", *tokens], [], "own", "")
+        assert {key for _, key, _ in plan.composition.dropped} == {"when", "prior"}
+        notes = search_notes(plan.composition, plan.space, lookup_in(plan.composition))
+        assert not any("also replaces" in note for note in notes)
 
 
 @pytest.mark.parametrize(

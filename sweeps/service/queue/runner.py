@@ -310,7 +310,7 @@ class JobRunner(Poller):
         elif job.attempts == 0 or not self.control_folder(job).is_dir():  # perhaps restored from a backup
             self._begin(job)
         elif job.attempts <= self._limits.restarts:
-            logger.warning("job %d (%s): its process has died and is restarted", job.id, job.sweep)
+            logger.warning("job %d (%s): its process has died, or did not start; it is restarted", job.id, job.sweep)
             self._start(job, job.parsed_request, self._restart_commands(job))
         elif outcome is not None and outcome.status == TRY_AGAIN:
             self._end_with(job, outcome)

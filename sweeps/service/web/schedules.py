@@ -162,7 +162,9 @@ def _facts(definition: Definition) -> list[Fact]:
         facts.append(Fact("priority", str(schedule.priority)))
     if (nights := schedule.nights) is not None:
         earlier = (
-            f"warm start from {counted(nights.warm_start, 'earlier night')}" if nights.warm_start else "cold start"
+            f"warm start from up to {counted(nights.warm_start, 'earlier night')}"
+            if nights.warm_start
+            else "cold start"
         )
         facts.append(Fact("nights", earlier))
         if nights.champion is not None:
