@@ -207,7 +207,7 @@ def estimate_memory(
         try:
             metrics = fetch_metrics(config.tracking.uri, {TAG_SWEEP: sweep.name})
         except TrackingUnreachable:  # the estimate begins without them: training does not wait for tracking
-            continue
+            break
         for run, point in zip(sweep.runs, sweep.points, strict=True):
             memory.observe(run, point, metrics.get(run, {}))
     if recorder.earlier is not None:

@@ -40,7 +40,7 @@ from sweeps.tracking.journal import (
     Tags,
 )
 from sweeps.tracking.mlflow_texts import note, trials_table
-from sweeps.tracking.reader import fetch_sweep, ids_of, load_sweep, one_each, record_of
+from sweeps.tracking.reader import fetch_sweep, ids_of, one_each, record_of
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.retry import GaveUp, Refused
 from sweeps.tracking.store import RawRun
@@ -298,7 +298,7 @@ class Recorder:
         logged."""
         run_id, delivery = self.ids.run_id, self._delivery
         try:
-            record = delivery.retrier.call(self._load)
+            record = record_of(self.ids.tracking_uri, *delivery.retrier.call(self._fetch))
             table, text = trials_table(record), note(record, status)
             delivery.upload_retrier.call(partial(self._client.log_text, run_id, table, constants.TRIALS_ARTIFACT))
             tables = json.dumps([{"path": constants.TRIALS_ARTIFACT, "type": "table"}])
@@ -307,14 +307,14 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - MLflow's and the database's own errors too
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep.name, error)
 
-    def _load(self) -> SweepRecord:
-        """Read the sweep's record.
+    def _fetch(self) -> tuple[RawRun, list[RawRun]]:
+        """Read the sweep's own run, and the runs of its trials.
 
         Raises:
             Refused: A person has deleted its run.
         """
         try:
-            return load_sweep(self.ids.tracking_uri, self._sweep.name, own_start(self._sweep.folder))
+            return fetch_sweep(self.ids.tracking_uri, self._sweep.name, own_start(self._sweep.folder))
         except UnknownName as error:
             raise Refused(str(error)) from error
 

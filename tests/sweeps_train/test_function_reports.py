@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import queue
@@ -225,12 +226,17 @@ def test_a_function_that_is_stopped_saves_its_report_catches_nothing_and_goes_on
     assert resumed.final == {"loss": 0.7}
 
 
+async def report_in_a_task(loss: float) -> None:
+    ray.train.report({"loss": loss})
+
+
 @pytest.mark.usefixtures("in_this_process")
 def test_a_thread_that_a_trial_has_left_in_its_process_reports_for_no_other_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, refused = queue.SimpleQueue[Any](), queue.SimpleQueue[str]()
-    of_module = ThreadPoolExecutor(1)
+    of_module, imported = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+    loop = asyncio.Runner()  # which keeps the context of its first use
 
     def try_to_report() -> None:
         for report in (lambda: ray.train.report({"loss": 9.0}), lambda: step_log.log_step(1, {"loss": 9.0})):
@@ -247,6 +253,7 @@ def test_a_thread_that_a_trial_has_left_in_its_process_reports_for_no_other_tria
         try_to_report()
 
     def leaving(config: dict[str, Any]) -> None:
+        loop.run(report_in_a_task(2.0))
         Thread(target=go_on, daemon=True).start()
         of_module.submit(lambda: ray.train.report({"loss": 1.0})).result()
 
@@ -259,13 +266,23 @@ def test_a_thread_that_a_trial_has_left_in_its_process_reports_for_no_other_tria
         of_module.submit(in_context, lambda: ray.train.report({"loss": 0.4})).result()
         with pytest.raises(RuntimeError, match=r"ray\.train\.report: not recorded.*start pools of threads within it"):
             of_module.submit(lambda: ray.train.report({"loss": 0.3})).result()
+        loop.run(report_in_a_task(0.2))
+        imported.submit(lambda: ray.train.report({"loss": 0.1})).result()
+
+    def import_target(training: Any) -> Any:
+        imported.submit(int).result()  # starts its thread at the first import
+        return training
 
     for number, training in enumerate((leaving, next_one)):
-        monkeypatch.setattr("sweeps_train.frameworks.bound_function.import_target", lambda *_, ran=training: ran)
+        monkeypatch.setattr(
+            "sweeps_train.frameworks.bound_function.import_target", lambda *_, ran=training: import_target(ran)
+        )
         recorder = run_function(tmp_path / f"{number}")
-    assert steps(recorder) == [(1, 0.5), (2, 0.4), (2, 0.4)]
+    assert steps(recorder) == [(1, 0.5), (2, 0.4), (3, 0.2), (4, 0.1), (4, 0.1)]
     assert recorder.logs == {}
     of_module.shutdown()
+    imported.shutdown()
+    loop.close()
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -187,7 +187,7 @@ def test_evaluations_of_several_datasets_are_one_report(
 
 
 class Own(Trainer):
-    """A Trainer whose optimizer does not have the learning rate of its arguments."""
+    """A Trainer whose optimizer does not have the learning rate of its arguments, and one rate as a tensor."""
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
@@ -195,7 +195,7 @@ class Own(Trainer):
             rate = 100 * self.args.learning_rate
             groups: list[dict[str, Any]] = [
                 {"params": [trained.layer.weight]},
-                {"params": [trained.layer.bias], "lr": rate / self.args.num_train_epochs},
+                {"params": [trained.layer.bias], "lr": torch.tensor(rate / self.args.num_train_epochs)},
             ]
             self.optimizer = torch.optim.AdamW(groups, lr=rate)
         assert self.optimizer is not None
@@ -261,7 +261,7 @@ def test_a_trainer_that_continues_has_the_values_that_its_optimizer_is_created_w
 
     groups(2, **before)
     resumed = groups(4, str(tmp_path / "checkpoint-2"), **before | now)  # whose schedule has a quarter of its rate left
-    assert {name: [group[name] for group in resumed] for name in expected} == {
+    assert {name: [float(group[name]) for group in resumed] for name in expected} == {
         name: pytest.approx(values) for name, values in expected.items()
     }
 

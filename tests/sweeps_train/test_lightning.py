@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -305,14 +306,22 @@ def falling(trained: list[list[Any]], frequency: int) -> Any:
     return Falling(1e-2, 8)
 
 
+@cache
+def global_finder() -> Any:
+    """Return a callback that all trials of a process share."""
+    from lightning.pytorch.callbacks import LearningRateFinder
+
+    return LearningRateFinder(num_training_steps=14)
+
+
 def unfreezing(trained: list[list[Any]], _: int) -> Any:
     """Return a module with callbacks that find its rate and unfreeze its first layer."""
     import torch
-    from lightning.pytorch.callbacks import BackboneFinetuning, LearningRateFinder
+    from lightning.pytorch.callbacks import BackboneFinetuning
 
     class Unfreezing(noisy(trained)):  # type: ignore[misc]
         def configure_callbacks(self) -> Any:
-            return [BackboneFinetuning(1), LearningRateFinder(num_training_steps=14)]
+            return [BackboneFinetuning(1), global_finder()]
 
         def configure_optimizers(self) -> Any:
             return torch.optim.Adam([each for each in self.parameters() if each.requires_grad], self.lr)

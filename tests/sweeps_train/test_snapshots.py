@@ -309,10 +309,10 @@ def test_the_shared_memory_of_a_holder_that_was_killed_is_freed_by_the_next_one(
     killed = HolderConnection.to_new(tmp_path / "killed")
     os.kill(process_with(str(killed.folder)), signal.SIGKILL)
     wait_until(lambda: not is_served(killed.folder))
+    killed.close()
     os.utime(killed.folder, (0, 0))
     other = HolderConnection.to_new(tmp_path / "other")
     assert not killed.folder.exists()
-    killed.close()
     other.forget()
     assert not other.folder.exists()
 
@@ -321,15 +321,16 @@ def test_a_checkpoint_whose_holder_was_killed_is_written_by_the_worker(tmp_path:
     held = HolderConnection.to_new(tmp_path / "held")
     held.files.mkdir()
     os.kill(process_with(str(held.folder)), signal.SIGKILL)
+    wait_until(lambda: not is_served(held.folder))
     for step, content in enumerate((b"1234", b"5678"), start=1):
+        os.utime(held.folder, (0, 0))
+        HolderConnection.to_new(tmp_path / "other").forget()  # which removes what killed holders have left
         (held.files / "weights").write_bytes(content)
         state = held.write(tmp_path / f"step-{step:08}")
         assert state.is_stored
         assert (tmp_path / f"step-{step:08}" / "weights").read_bytes() == content
-        os.utime(held.folder, (0, 0))
-        HolderConnection.to_new(tmp_path / "other").forget()  # which removes what killed holders have left
     assert newest_intact(tmp_path) == (tmp_path / "step-00000002", [])
-    held.forget()
+    held.close()  # no worker can continue from memory that no holder serves
     assert not held.folder.exists()
     with pytest.raises(OSError):  # noqa: PT011 - of the system
         held.write(tmp_path / "step-00000003")

@@ -33,8 +33,8 @@ from sweeps.tracking import client, control_channel, retry
 from sweeps.tracking.artifact_uploader import ANSWER_WITHIN_S
 from sweeps.tracking.client import check_port
 from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
-from sweeps.tracking.reader import list_sweeps, load_sweep
-from sweeps.tracking.record import MlflowIds, SweepRecord
+from sweeps.tracking.reader import fetch_sweep, list_sweeps, load_sweep
+from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.retry import Retrier
 
 
@@ -376,15 +376,14 @@ def test_a_summary_is_written_though_the_server_fails_once_while_the_record_is_r
 ) -> None:
     answers = iter([TrackingUnreachable("it is restarted")])
 
-    def failing_once(*asked: Any) -> SweepRecord:
+    def failing_once(*asked: Any) -> Any:
         for error in answers:
             raise error
-        return load_sweep(*asked)
+        return fetch_sweep(*asked)
 
     monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr("sweeps.tracking.recorder.load_sweep", failing_once)
     with one_trial(uri) as recorder:
-        pass
+        monkeypatch.setattr("sweeps.tracking.recorder.fetch_sweep", failing_once)
     assert "mlflow.loggedArtifacts" in MlflowClient(uri).get_run(recorder.ids.run_id).data.tags
 
 

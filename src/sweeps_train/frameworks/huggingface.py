@@ -85,10 +85,8 @@ def keep_best_by_the_trial(args: TrainingArguments) -> None:
 
 def keep_all_state(args: TrainingArguments) -> None:
     """Have checkpoints contain all state of the ``Trainer``, since a trial continues from them by itself: without the
-    optimizer, the learning rate would start again with its warm-up. The states of callbacks are restored by
-    ``Resumption``."""
+    optimizer, the learning rate would start again with its warm-up."""
     args.save_only_model = False
-    args.restore_callback_states_from_checkpoint = False
 
 
 def resume(trainer: Trainer, saved: str) -> None:
@@ -101,6 +99,7 @@ def resume(trainer: Trainer, saved: str) -> None:
     if ended and before.global_step < before.max_steps:
         return
     trainer.args.eval_on_start = False
+    trainer.args.restore_callback_states_from_checkpoint = False  # ``Resumption`` restores them
     callbacks = trainer.callback_handler.callbacks
     callbacks.insert(0, Resumption(callbacks))
     with contextlib.suppress(AlreadyTrained):

@@ -60,7 +60,9 @@ class Continuation(Callback):
         strategy.process_dataloader = process_dataloader  # Lightning then begins to read, before `on_train_start`
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
         for each in callbacks:
-            if isinstance(each, LearningRateFinder):  # which may be of a class of the user's own
+            if isinstance(each, FindsOnce):  # a global variable, in an earlier trial of this process
+                each.known = None
+            elif isinstance(each, LearningRateFinder):  # which may be of a class of the user's own
                 each.__class__ = type(type(each).__name__, (FindsOnce, type(each)), {})
 
     def _prepared(self, loader: Any, trainer: Trainer) -> Any:
@@ -156,28 +158,28 @@ class FindsOnce(LearningRateFinder):
     """A finder that finds a rate in a trial's first attempt alone. Lightning's would do so in each, with the trained
     weights, and then begin the training anew, since it loads a checkpoint of its own afterwards."""
 
-    _known: dict[str, float] | None = None
+    known: dict[str, float] | None = None
     """The rate by the module's attributes that have it; None until it is found, or a checkpoint is loaded."""
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._known is None:
+        if self.known is None:
             super().on_fit_start(trainer, pl_module)
             rate = self.optimal_lr.suggestion() if self.optimal_lr else None
             values = {**pl_module.hparams, **vars(pl_module)}
-            self._known = {name: value for name, value in values.items() if isinstance(value, float) and value == rate}
+            self.known = {name: value for name, value in values.items() if isinstance(value, float) and value == rate}
             return
-        for name, rate in self._known.items():
+        for name, rate in self.known.items():
             lightning_setattr(pl_module, name, rate)
             for group in (group for each in trainer.optimizers for group in each.param_groups):
                 group["lr"] = rate
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(trainer, pl_module, checkpoint)
-        checkpoint[FOUND] = self._known
+        checkpoint[FOUND] = self.known
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
-        self._known = checkpoint.get(FOUND) or {}
+        self.known = checkpoint.get(FOUND) or {}
 
 
 class PositionedLoader(DataLoader[Any]):

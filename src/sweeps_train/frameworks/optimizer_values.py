@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 Values = list[dict[str, Any]]
-"""Values of each parameter group of an optimizer by name; ``lr`` is the rate before the schedule is applied."""
+"""Values of each parameter group of an optimizer by name; ``lr`` is the rate before the schedule is applied, as a
+number: a tensor would change with the optimizer's, and is not for JSON."""
 
 LIMITS = ("eta_min", "max_lrs", "min_lrs")
 """Attributes of torch's schedules with the lowest or highest rate, which checkpoints hold as well."""
@@ -25,7 +26,7 @@ def configured_values(optimizer: Optimizer) -> Values:
     return [
         {
             **{name: value for name, value in group.items() if _is_numeric(value)},
-            "lr": group.get("initial_lr", group["lr"]),
+            "lr": float(group.get("initial_lr", group["lr"])),
         }
         for group in optimizer.param_groups
     ]

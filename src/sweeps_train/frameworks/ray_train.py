@@ -71,7 +71,6 @@ HOW_TO_REPORT = {
 """Advice for a training of each framework that has not reported anything."""
 
 
-@own_threads()
 def run_function(
     config: ReportingConfig,
     *,
@@ -104,7 +103,8 @@ def run_function(
     objectives = as_objectives(metric, mode)
     function = _function_of(config, objectives[0])
     needed = config.needed if isinstance(config, FunctionConfig) else ()
-    with trial_shards(config.task if isinstance(config, FunctionConfig) else None) as shards:
+    # Threads that the import has started are those of all trials.
+    with own_threads(), trial_shards(config.task if isinstance(config, FunctionConfig) else None) as shards:
         utils = TrialTrainFnUtils(config.checkpoint, reporter, folder, objectives, shards, needed)
         seed_all(config.seed, utils.rank)
         on_prepared()

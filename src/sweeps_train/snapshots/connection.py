@@ -61,10 +61,11 @@ class HolderConnection:
     def __init__(self, folder: Path, connected: socket.socket):
         self.folder, self._identity = folder, read_identity(folder)
         self._lock: int | None = None
-        """Lock of the folder, once its holder was killed: other holders would remove the folder."""
+        """Lock of the folder, once its holder was killed: another one would begin there."""
         self._socket, self._received = connected, b""
         self.state = self._receive()
         self._send({"watch": os.getppid()})
+        self._kept = holder.locked(folder, holder.WORKER)
 
     @classmethod
     def to_existing(cls, root: Path) -> HolderConnection | None:
@@ -143,13 +144,16 @@ class HolderConnection:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Disconnect, and leave the snapshot to the workers that continue the training."""
+        """Disconnect, and leave the snapshot to the workers that continue the training, if its holder lives."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            shutil.rmtree(self.folder, ignore_errors=True)
+        for lock in (self._lock, self._kept):
+            if lock is not None:
+                os.close(lock)
+        self._lock = self._kept = None
 
     def _outlives_holder(self) -> bool:
         """Whether the holder was killed and its files are there, which this process keeps from now on."""

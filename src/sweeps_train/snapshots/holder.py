@@ -41,6 +41,8 @@ SOCKET = "socket"
 IDENTITY = "identity"
 """File with a text that is unique to this holder, by which workers find out that they are on the same node."""
 LOCK = "lock"
+WORKER = "worker"
+"""File that the connected worker locks: if the holder is killed, the worker still writes the snapshot."""
 CHANGED = "changed"
 """File that exists while the snapshot is being changed, until it is complete."""
 _EMPTY = {"written": None, "seal": None, "error": None}
@@ -72,10 +74,10 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def locked(folder: Path) -> int | None:
-    """Lock a folder for the lifetime of this process or its child; None if another process holds the lock."""
+def locked(folder: Path, name: str = LOCK) -> int | None:
+    """Lock a file in a folder for the lifetime of this process or its child; None if another process holds the lock."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    descriptor = os.open(folder / name, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -181,15 +183,18 @@ def start_time(process: int) -> str | None:
 
 
 def remove_left(folders: list[Path]) -> None:
-    """Remove the folders that killed holders have left; their locks are free."""
+    """Remove the folders that killed holders and their workers have left; their locks are free."""
     for folder in folders:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as locks:
             if time.time() - folder.stat().st_mtime < 2 * LOOK_EVERY_S:
                 continue  # it may be about to be locked
-            descriptor = locked(folder)
-            if descriptor is not None:
+            for name in (LOCK, WORKER):
+                descriptor = locked(folder, name)
+                if descriptor is None:
+                    break
+                locks.callback(os.close, descriptor)
+            else:
                 shutil.rmtree(folder, ignore_errors=True)
-                os.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 _TRIAL: ContextVar[object | None] = ContextVar("trial", default=None)
+_RUNNING = threading.local()
+"""The trial that a thread is running: it counts more than the context, which may be an earlier trial's."""
 _STARTED_IN: WeakKeyDictionary[threading.Thread, object] = WeakKeyDictionary()
 
 
@@ -19,11 +21,13 @@ _STARTED_IN: WeakKeyDictionary[threading.Thread, object] = WeakKeyDictionary()
 def own_threads() -> Iterator[None]:
     """Count what the ``with`` block runs as one trial: this thread, those that it starts, and their own."""
     _record_starts()
-    token = _TRIAL.set(object())
+    _RUNNING.trial = object()
+    token = _TRIAL.set(_RUNNING.trial)
     try:
         yield
     finally:
         _TRIAL.reset(token)
+        _RUNNING.trial = None
 
 
 def trial_of_caller() -> object | None:
@@ -32,7 +36,7 @@ def trial_of_caller() -> object | None:
     A task of asyncio, or a call through ``contextvars.copy_context().run``, belongs to the trial that has made it, in
     whatever thread it runs.
     """
-    trial = _TRIAL.get()
+    trial = getattr(_RUNNING, "trial", None) or _TRIAL.get()
     return _STARTED_IN.get(threading.current_thread()) if trial is None else trial
 
 
