@@ -126,13 +126,6 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(my_conf: Path) -> None:
     assert "cannot be written" in refusal(*export, "--output=my_conf/schedule/evening.yaml")
 
 
-def test_an_exported_file_that_exists_is_not_overwritten(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    exported(capsys, "cron", "--output=crontabs")
-    export = ("schedule", "export", "evening", "--as=cron", "--config-dir=my_conf")
-    assert "crontabs/sweeps-evening.cron already exists" in refusal(*export, "--output=crontabs")
-    assert "cannot be written" in refusal(*export, "--output=my_conf/schedule/evening.yaml")
-
-
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
 def test_systemd_accepts_the_units(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(my_conf, jitter_s=60, window={"hours": 2})
