@@ -331,6 +331,10 @@ def test_a_password_comes_from_a_secret_and_is_in_no_manifest(monkeypatch: pytes
         manifests(new_submission(tokens, [], "mine", "submit", "kuberay"))
     tokens.append("cluster.kuberay.secrets=[mlflow]")
     assert "pa55word" not in written(manifests(new_submission(tokens, [], "mine", "submit", "kuberay")))
+    monkeypatch.setenv(
+        "MLFLOW_TRACKING_URI", "http://me:pa55word@localhost:5000"
+    )  # the secret has another, which counts
+    assert "pa55word" not in written(manifests(new_submission(tokens, [], "mine", "submit", "kuberay")))
 
 
 def test_code_that_a_config_map_cannot_hold_is_refused_with_its_largest_file(here: Path) -> None:
