@@ -58,7 +58,7 @@ Typed = Callable[..., tuple[int, str, str]]
         (["schedule", "list", "service=team"], ["service=team", "no such option"]),
         (["show", "nothing"], ["nothing"]),
         (["show", "nothing", "--curves=curves.csv"], ["--curves=curves.csv: is written as Parquet", "curves.parquet"]),
-        (["best", "nothing", "--alias=prod"], ["--alias", "add --register NAME"]),
+        (["best", "nothing", "--alias=prod", "--save-model=x"], ["--alias has no effect here: add --register NAME"]),
         (["best", "nothing", "--merge"], ["--merge", "add --register NAME or --save-model DIR"]),
         (["retrain", "nothing", "--register=m", "--no-register"], ["--register", "--no-register", "remove one"]),
     ],
