@@ -258,12 +258,20 @@ def test_nothing_travels_that_git_may_ignore_if_it_does_not_trust_the_repository
 
 
 def test_earlier_sweeps_stay_here_and_links_to_folders_are_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("outputs/first/sweep.json", "mine/outputs/first/sweep.py", "../common/lib/code.py"):
-        (here / name).parent.mkdir(parents=True)
+    for name in (
+        "outputs/first/sweep.json",
+        "outputs/prepared.csv",
+        "mine/outputs/first/sweep.py",
+        "../common/lib/code.py",
+    ):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text("{}")
     (here / "lib").symlink_to(here.parent / "common/lib")
     for _ in ("a plain folder", "a repository"):
-        assert set(submission().bundle.files) - {".gitignore"} == {"mine/outputs/first/sweep.py"}
+        assert set(submission().bundle.files) - {".gitignore"} == {
+            "outputs/prepared.csv",
+            "mine/outputs/first/sweep.py",
+        }
         assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine", "--print"])[0] == 0
         assert "links to folders are not sent, not even if they hold code: lib" in capsys.readouterr().err
         subprocess.run(["git", "init", "-q"], cwd=here, check=True)
