@@ -85,7 +85,9 @@ def submit(submission: Submission) -> tuple[str, Path]:
         ) from None
     if done.returncode:
         reason = done.stderr.strip() or done.stdout.strip()
-        raise UserError(f"sbatch: {reason}; cluster.slurm, such as cluster.slurm.cpus_per_node, sets what a job asks for")
+        raise UserError(
+            f"sbatch: {reason}; cluster.slurm, such as cluster.slurm.cpus_per_node, sets what a job asks for"
+        )
     answer = done.stdout.strip().rpartition("\n")[2]  # after a greeting, which some clusters add
     return answer.partition(";")[0], script.with_name("slurm.log")
 
