@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from dataclasses import replace
@@ -64,13 +65,14 @@ def best(
         wanted.save(record, chosen)
         model = wanted.register(operations, record, chosen)
         record = replace(record, front=[chosen])
-    if as_json:
-        document = record.as_json()["best"]
-        print_json(document if model is None else {"model": model.as_json(), "best": document})
-    else:
-        from sweeps.report.terminal_tables import print_best
+    with contextlib.suppress(BrokenPipeError):
+        if as_json:
+            document = record.as_json()["best"]
+            print_json(document if model is None else {"model": model.as_json(), "best": document})
+        else:
+            from sweeps.report.terminal_tables import print_best
 
-        print_best(record, stdout, label=None if trial is None else "trial")
+            print_best(record, stdout, label=None if trial is None else "trial")
     sys.exit(0 if record.best is not None else NO_SUCCESS)
 
 
