@@ -223,7 +223,7 @@ def _searched(detail: Mapping[str, Any], key: str) -> str:
         return ""
     choices = ", ".join(map(value_text, value[:5]))
     given = f"'{key}=choice({choices}{', ...' if value[5:] else ''})'"
-    return f"; to search these, remove them here, and on the command line write {given}"
+    return f"; to search these, instead write {given} on the command line"
 
 
 def _as_list(detail: Mapping[str, Any], key: str) -> str:
