@@ -154,13 +154,15 @@ def test_a_loaded_sweep_has_its_curves_and_figures_after_a_change_of_the_working
     assert not Path("mlflow.db").exists(), "another store"
 
 
-def test_a_loaded_sweep_becomes_a_dictionary_and_takes_trials_by_number_and_warns_of_an_unknown_metric(
-    recorded: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_loaded_sweep_is_a_dictionary_warns_of_an_unknown_metric_takes_numbers_of_trials_and_no_changes(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(recorded)
     loaded = sweeps.load("first")
     assert [trial["trial"] for trial in asdict(loaded)["trials"]] == ["0000", "0001"]
     assert sweeps.logs("first", 1) == sweeps.logs("first", "0001")
+    assert sweeps.extend("first", {}).status == "finished"
+    assert "Nothing is left to resume" in capsys.readouterr().err
     with pytest.warns(UserWarning, match="first: no trial has reported eval/los; did you mean eval/loss"):
         assert loaded.curves("eval/los").empty
 
@@ -179,7 +181,6 @@ def test_a_loaded_sweep_becomes_a_dictionary_and_takes_trials_by_number_and_warn
         ("clean(loaded, dry_run=True)", "there is no sweep <first: .*; use first"),
         ("clean(older_than=30)", "--older-than=30: must be a number followed by m, h, d or w"),
         ("clean(max_size=50)", "--max-size=50: must be a number followed by B, MB, .*, such as 50GiB"),
-        ("extend('first', {})", r"changes=\{\}: changes nothing; .*'search.num_trials'"),
         ("list_sweeps(tracking_uri=Path('nowhere'))", "nowhere"),
         ("dry_run('digits', config_dirs='nowhere')", "--config-dir=nowhere: there is no such folder"),
     ],

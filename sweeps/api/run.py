@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sweeps.api.read import load
 from sweeps.api.sweep import Sweep, config_folders, trial_id
-from sweeps.errors import ConfigError, UserError
+from sweeps.errors import UserError
 from sweeps.operations.local import Local
 from sweeps.worker_error import is_own_code
 
@@ -158,16 +158,18 @@ def extend(
     _check_not_within_a_sweep()
     from sweeps.compose.overrides import override_tokens
     from sweeps.driver.run import resume as resume_plan
+    from sweeps.plan.complete_sweep import describe_completion, is_complete
     from sweeps.plan.extend import ask_driver, read_changes
     from sweeps.plan.resume import reopened
 
-    if not changes:
-        raise ConfigError(f"changes={changes!r}: changes nothing; name a key, as in {{'search.num_trials': 12}}")
     changes = read_changes(override_tokens(changes))
     record = load(sweep, tracking_uri=tracking_uri)
     plan = reopened(record, changes, None if folder is None else Path(folder))
     if ask_driver(record, plan.folder, changes) is not None:
         return load(sweep, tracking_uri=tracking_uri)
+    if not changes and is_complete(record, plan):
+        sys.stderr.write(describe_completion(record, plan) + "\n")
+        return record
     return _run_with_view(resume_plan, plan, view)
 
 

@@ -92,8 +92,11 @@ def _run(arguments: Sequence[str]) -> int:
         status = left.exit_code
     except SystemExit as left:
         status = left.code if isinstance(left.code, int) else int(left.code is not None)
-    if sys.stdout is not None:
-        sys.stdout.flush()
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        sys.stdout = None
     return int(status)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from dataclasses import replace
@@ -47,8 +48,10 @@ def best(
     writes its model into a folder, for transformers, PEFT and vLLM. --register makes it a new version of a model in
     MLflow's registry; `retrain` trains it with its full budget first.
     """
-    if wanted.name is None and (wanted.alias != CHAMPION or (wanted.merged and wanted.folder is None)):
-        raise click.UsageError("--alias and --merge have no effect here: add --register NAME or --save-model DIR")
+    if wanted.name is None and wanted.alias != CHAMPION:
+        raise click.UsageError("--alias has no effect here: add --register NAME")
+    if wanted.name is None and wanted.folder is None and wanted.merged:
+        raise click.UsageError("--merge has no effect here: add --register NAME or --save-model DIR")
     service, record = _service(operations, wanted), operations.record(sweep)
     model: RegisteredModel | None = None
     if any(each is not None for each in (trial, export, wanted.name, wanted.folder)):
@@ -62,13 +65,14 @@ def best(
         wanted.save(record, chosen)
         model = wanted.register(operations, record, chosen)
         record = replace(record, front=[chosen])
-    if as_json:
-        document = record.as_json()["best"]
-        print_json(document if model is None else {"model": model.as_json(), "best": document})
-    else:
-        from sweeps.report.terminal_tables import print_best
+    with contextlib.suppress(BrokenPipeError):
+        if as_json:
+            document = record.as_json()["best"]
+            print_json(document if model is None else {"model": model.as_json(), "best": document})
+        else:
+            from sweeps.report.terminal_tables import print_best
 
-        print_best(record, stdout, label=None if trial is None else "trial")
+            print_best(record, stdout, label=None if trial is None else "trial")
     sys.exit(0 if record.best is not None else NO_SUCCESS)
 
 
@@ -158,7 +162,8 @@ def retrain(
     if again.status == "finished" and again.best is not None:
         wanted.save(again, again.best)
     elif wanted.folder is not None:
-        say(f"its model is not saved; when it has finished, `best {again.sweep} --save-model {wanted.folder}` saves it")
+        options = f"--save-model {shlex.quote(str(wanted.folder))}{' --merge' if wanted.merged else ''}"
+        say(f"its model is not saved; when it has finished, `best {again.sweep} {options}` saves it")
     model = register_left(again)
     document = again.as_json() | {"model": None if model is None else model.as_json()}
     show_outcome(again, as_json=as_json, document=document)

@@ -41,21 +41,22 @@ def run_and_exit(
 
 
 def show_outcome(record: SweepRecord, *, as_json: bool, document: Any = None) -> NoReturn:
-    """Print the outcome of a sweep, and exit with its status.
+    """Print the outcome of a sweep, and exit with its status, also if nobody reads the outcome.
 
     Args:
         record: The sweep.
         as_json: Whether to print JSON.
         document: The JSON; default: that of the record.
     """
-    if as_json:
-        print_json(document or record.as_json())
-        if document is None and record.status in ("interrupted", "stopped"):
-            say(f"{record.sweep} is {record.status}; `python -m sweeps resume {record.sweep}` continues it")
-    else:
-        from sweeps.report.terminal_tables import print_outcome
+    with contextlib.suppress(BrokenPipeError):
+        if as_json:
+            print_json(document or record.as_json())
+            if document is None and record.status in ("interrupted", "stopped"):
+                say(f"{record.sweep} is {record.status}; `python -m sweeps resume {record.sweep}` continues it")
+        else:
+            from sweeps.report.terminal_tables import print_outcome
 
-        print_outcome(record, stdout, debug="--debug" in sys.argv)
+            print_outcome(record, stdout, debug="--debug" in sys.argv)
     exit_with_status(record)
 
 

@@ -18,7 +18,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from sweeps.compose.config_modules import CONFIG_MODULES, import_config_modules
 from sweeps.compose.derived import register_calc, without_prefix
 from sweeps.compose.dotted import MISSING, find, keys_of, leaves, nested, replace_at
-from sweeps.compose.schema_errors import read_config
+from sweeps.compose.schema_errors import knows, read_config
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.schedulers import Scheduler
 from sweeps.errors import ConfigError
@@ -207,7 +207,8 @@ def resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
         written = find(OmegaConf.to_container(config), str(error.full_key))
         reason = without_prefix(first_line(error))
         if (unset := re.fullmatch(r"Interpolation key '(.+)' not found", reason)) is not None:
-            reason = f"the config does not set {unset[1]}, and its default is not read; {_instead_of(unset[1], config)}"
+            fix = _instead_of(unset[1], config, str(error.full_key))
+            reason = f"the config does not set {unset[1]}, and its default is not read; {fix}"
         if "HydraConfig was not set" in reason:
             reason = "only Hydra's own program has ${hydra:...}; write the value itself, or ${name} and ${output_dir}"
         if (unset := re.search(r"Environment variable '(.+)' not found", reason)) is not None:
@@ -223,15 +224,18 @@ def resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in resolved.items()}
 
 
-def _instead_of(name: str, config: DictConfig) -> str:
-    """Return the fix for an interpolation of a name that the config does not set."""
+def _instead_of(name: str, config: DictConfig, at: str) -> str:
+    """Return the fix for an interpolation, at this path, of a name that the config does not set."""
     if name in os.environ:
         return f"write ${{oc.env:{name}}} for the variable of the environment"
-    if "." in name:
+    is_sweep = "search" in config
+    if "." in name and is_sweep and knows(name):
         return f"add it, as in `{nested(name)}`"
-    paths = leaves(OmegaConf.to_container(config))
-    same = next((path for path in paths if path.rpartition(".")[2] == name), None)
-    return f"write ${{{same}}}" if same else f"write ${{vars.{name}}}, and below vars the line {name}: VALUE"
+    last, own = name.rpartition(".")[2], at.partition("[")[0]
+    paths = [path for path in leaves(OmegaConf.to_container(config)) if path.rpartition(".")[2] == last and path != own]
+    if paths:
+        return f"write ${{{min(paths, key=lambda path: not path.startswith('vars.'))}}}"
+    return f"write ${{vars.{last}}}, and below vars the line {last}: VALUE" if is_sweep else "write the value itself"
 
 
 def literal(value: Any) -> Any:

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from sweeps.compose.dotted import nested
 from sweeps.compose.hydra_settings import CONFIG_OF_PROGRAM
 from sweeps.compose.other_tools import hint_for_key, hint_for_override, hint_for_type
-from sweeps.config import SweepConfig
+from sweeps.config import SWEEP_SECTIONS, SweepConfig
 from sweeps.config.descriptions import members
 from sweeps.config.sweep_name import NAME_LETTERS, NAME_PATTERN
 from sweeps.errors import ConfigError, raise_mistakes
@@ -189,7 +189,8 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
             return _not_a_mapping(key, value, [*_by_kind(schema, detail["loc"])], _group(schema, key))
     message = plain_words(detail["msg"])
     words = str(detail.get("ctx", {}).get("expected", "")) if detail["type"] == "literal_error" else ""
-    hints = f"{_meant(value, words)}{_searched(key, value)}{_as_list(detail, key)}{_as_text(detail, key)}"
+    search = _searched(detail, key) if schema is SweepConfig and path[0] not in SWEEP_SECTIONS else ""
+    hints = f"{_meant(value, words)}{search}{_as_list(detail, key)}{_as_text(detail, key)}"
     return f"{key}={_short(value)}: {message}{hints}"
 
 
@@ -210,16 +211,19 @@ def _wrong_tag(path: Sequence[str], context: Mapping[str, Any]) -> str:
     return f"{key}.{tag}={given!r}: must be one of {known}{f'; {hint}' if hint else _meant(given, known)}"
 
 
-def _searched(key: str, value: Any) -> str:
+def _searched(detail: Mapping[str, Any], key: str) -> str:
     """Suggest a search over the values of a list, or in a distribution, that was given instead of one value."""
-    if (hint := _distribution(f"space.{key}", value)) is not None:
+    value = detail["input"]
+    if (hint := _distribution(key, value)) is not None:
         return f"; to search it, {hint}"
     if isinstance(value, Mapping) and {"low", "high", "min", "max", "choices", "values"} & {*value}:
-        return f"; to search it, write `space: {{{key}: {section_like('space.')}}}`"
+        kind = "int" if detail["type"].startswith("int") else "float"
+        return f"; to search it, move it: `space: {{{key}: {{type: {kind}, low: LOW, high: HIGH}}}}`"
     if not isinstance(value, list) or not value or isinstance(value[0], list | dict):
         return ""
     choices = ", ".join(map(value_text, value[:5]))
-    return f"; to search these, write '{key}=choice({choices}{', ...' if value[5:] else ''})'"
+    given = f"'{key}=choice({choices}{', ...' if value[5:] else ''})'"
+    return f"; to search these, instead write {given} on the command line"
 
 
 def _as_list(detail: Mapping[str, Any], key: str) -> str:
@@ -243,8 +247,10 @@ def _as_text(detail: Mapping[str, Any], key: str) -> str:
 
 
 def _distribution(path: str, value: Any) -> str | None:
-    """Suggest how to write the text of a distribution, in our grammar or in the notation of another tool."""
-    return hint_for_override(f"{path}={value.replace('interval(', 'uniform(')}") if isinstance(value, str) else None
+    """Suggest how to write the text of a distribution, in our grammar or in the notation of another tool. The type of
+    its values is known only where it is written on the command line."""
+    hint = hint_for_override(f"{path}={value.replace('interval(', 'uniform(')}") if isinstance(value, str) else None
+    return None if hint is None else f"remove it here, and on the command line {hint}"
 
 
 def _group(schema: type, key: str) -> str | None:
@@ -256,9 +262,9 @@ def _group(schema: type, key: str) -> str | None:
 def _not_a_mapping(key: str, value: Any, kinds: Sequence[str], group: str | None) -> str:
     """Describe a plain value that was given instead of a section, such as its kind, an option of its group, or the text
     of a distribution."""
-    hint = _distribution(key, value)
-    if group is not None and isinstance(value, str) and value.isidentifier():
-        hint = f"write {group}={value} on the command line, or `- override {group}: {value}` in the file's defaults"
+    hint = _distribution(key.removeprefix("space."), value) if key.startswith("space.") else None
+    if group is not None and value in ConfFolders([]).options(group):  # the keys of another option would remain
+        hint = f"remove it here, and write {group}={value} on the command line, or choose it in the file's defaults"
     elif value in kinds:
         hint = f"write {{kind: {value}}}"
     return f"{key}={_short(value)}: must have keys of its own, as in {section_like(key)}{f'; {hint}' if hint else ''}"

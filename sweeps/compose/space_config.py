@@ -92,12 +92,13 @@ def change_space(space: dict[str, Any], override: Override) -> None:
         if space.pop(path, None) is None:
             raise UnknownName(f"~space.{path}: the space has no such path{did_you_mean(path, space)}")
     elif owner in space:
-        changed = {**space[owner], name: value}
-        if name == "type" and value != space[owner].get("type"):
+        before = _keys_of(space[owner])
+        changed = {**before, name: value}
+        if name == "type" and value != before.get("type"):
             changed |= dict.fromkeys(FOREIGN.get(str(value), ()))
         space[owner] = of_its_kind(changed)
     elif isinstance(value, Mapping):
-        before = space.get(path, {})
+        before = _keys_of(space.get(path))
         same_kind = value.get("type", before.get("type")) == before.get("type")
         space[path] = {**(before if same_kind else {}), **value}
     elif (found := _key_of_mapping(space, path)) is not None:
@@ -111,6 +112,11 @@ def change_space(space: dict[str, Any], override: Override) -> None:
             f"{override.key_or_group}={value!r}: must be a distribution, "
             f"such as 'space.{path}={{type: float, low: 0, high: 1}}'"
         )
+
+
+def _keys_of(distribution: Any) -> Mapping[str, Any]:
+    """Return the keys of a distribution; a text in its place, such as a range of another tool, has none."""
+    return distribution if isinstance(distribution, Mapping) else {}
 
 
 def _key_of_mapping(space: dict[str, Any], path: str) -> tuple[str, str, str] | None:

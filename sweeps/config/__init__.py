@@ -342,3 +342,6 @@ COMMAND_TASK: TypeAdapter[CommandTask] = TypeAdapter(CommandTask)
 """Adapter that converts the section ``task`` of a program from and to plain dicts."""
 SWEEP_CONFIG: TypeAdapter[SweepConfig] = TypeAdapter(SweepConfig)
 """Adapter that converts a ``SweepConfig`` from and to plain dicts."""
+
+SWEEP_SECTIONS = {"name", "output_dir", "space", "search", "tracking", "cluster", "preflight"}
+"""Keys that belong to the sweep and not to a trial, so that no value of theirs can be searched."""

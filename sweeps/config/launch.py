@@ -61,7 +61,7 @@ class Slurm:
     """Number of nodes."""
     cpus_per_node: PositiveInt | None = None
     """CPUs to reserve on each node; default: all of the node with ``exclusive``, otherwise those of one trial, and of
-    as many more as ``gpus_per_node`` has room for; workers with GPUs use more CPUs if there are more."""
+    as many more as run at once on ``gpus_per_node``; workers with GPUs use more CPUs if there are more."""
     gpus_per_node: Annotated[int, Field(ge=0)] = 0
     """GPUs to reserve on each node."""
     memory_gib_per_node: PositiveInt | None = None

@@ -46,14 +46,12 @@ class Bundle:
         Raises:
             UserError: The folder holds too many files to be a project, or git refuses to list them.
         """
-        bundle, left_out = cls(), [leave_out.absolute()]
-        if folder.is_relative_to(left_out[0]):  # output_dir=/shared, in /shared/project
-            left_out = []
-        if any(Path(folder, OUTPUTS).glob(f"*/{SWEEP_FILE}")):
-            left_out.append(folder / OUTPUTS)
+        bundle, left_out = cls(), {file.parent for file in Path(folder, OUTPUTS).glob(f"*/{SWEEP_FILE}")}
+        if not folder.is_relative_to(leave_out.absolute()):  # as output_dir=/shared, in /shared/project
+            left_out.add(leave_out.absolute())
         for path in _own_files(folder):
             name = path.relative_to(folder).as_posix()
-            if path.name.endswith(DATABASES) or any(map(path.is_relative_to, left_out)):
+            if path.name.endswith(DATABASES) or not left_out.isdisjoint([path, *path.parents]):
                 continue
             if path.is_file():
                 bundle.add(name, path)

@@ -177,7 +177,7 @@ def _section(submission: Submission, nodes: int | None = None) -> KubeRay:
         )
     workers = kuberay.workers
     submission.check_fit("cluster.kuberay.workers", nodes or kuberay.nodes, workers.cpus, workers.gpus)
-    check_reachable(submission.config, [volume.path for volume in kuberay.volumes])
+    check_reachable(submission.config, [volume.path for volume in kuberay.volumes], submission.arguments)
     if holds_password(submission.config.tracking.uri) and not kuberay.secrets:
         raise UserError(
             "tracking.uri: its password would be readable in the manifest; put the address into a secret as "

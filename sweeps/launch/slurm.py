@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sweeps.config.launch import Slurm
+from sweeps.config.scaling import Scaling
 from sweeps.errors import UserError
 from sweeps.files.whole_files import replacing
 from sweeps.launch.submission import MANY, Submission
@@ -83,7 +84,10 @@ def submit(submission: Submission) -> tuple[str, Path]:
             "--print and submit it there"
         ) from None
     if done.returncode:
-        raise UserError(f"sbatch: {done.stderr.strip() or done.stdout.strip()}")
+        reason = done.stderr.strip() or done.stdout.strip()
+        raise UserError(
+            f"sbatch: {reason}; cluster.slurm, such as cluster.slurm.cpus_per_node, sets what a job asks for"
+        )
     answer = done.stdout.strip().rpartition("\n")[2]  # after a greeting, which some clusters add
     return answer.partition(";")[0], script.with_name("slurm.log")
 
@@ -122,17 +126,30 @@ def _written(submission: Submission, text: str) -> Path:
 
 def _cpus_of_node(submission: Submission, slurm: Slurm) -> int:
     """Return the CPUs of each node for one trial, or for the trials that share workers, and for as many more as its
-    GPUs have room for; each worker is on one node."""
+    GPUs have room for and the search trains at once; each worker is on one node."""
     config, nodes = submission.config, slurm.nodes
-    scaling = config.scaling
+    scaling, search = config.scaling, config.search
     with_gpus = slurm.gpus_per_node > 0 and scaling.placed.use_gpu is not False
     per_worker = reserved_per_worker(scaling.placed, use_gpu=with_gpus)
-    on_node = scaling.min_workers if scaling.placement == "STRICT_PACK" else math.ceil(scaling.min_workers / nodes)
-    if gpus := per_worker.get("GPU"):
-        on_node = max(on_node, int(slurm.gpus_per_node / gpus + 1e-9))
     shared_by = 1 if scaling.trials_per_group == "auto" else scaling.trials_per_group
+    on_node = _workers_of_node(scaling, nodes, groups=1)
+    if gpus := per_worker.get("GPU"):
+        room = int(slurm.gpus_per_node / gpus + 1e-9)
+        if not scaling.is_elastic:  # else one trial may have any number of workers
+            most = math.ceil(min(search.num_trials, search.max_concurrent or search.num_trials) / shared_by)
+            room = min(room, _workers_of_node(scaling, nodes, groups=most))
+        on_node = max(on_node, room)
     groups = max(on_node * nodes // scaling.min_workers, 1)
     return max(math.ceil(on_node * per_worker["CPU"] + data_cpus_of(config) * shared_by * groups / nodes), 1)
+
+
+def _workers_of_node(scaling: Scaling, nodes: int, groups: int) -> int:
+    workers = scaling.min_workers
+    return (
+        math.ceil(groups / nodes) * workers
+        if scaling.placement == "STRICT_PACK"
+        else math.ceil(groups * workers / nodes)
+    )
 
 
 def _directives(submission: Submission, slurm: Slurm, cpus: int | None, folder: Path) -> Iterator[str]:

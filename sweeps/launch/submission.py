@@ -180,9 +180,14 @@ def resumed_submission(record: SweepRecord, composition: Composition, to: Target
     return Submission(record.sweep, record.conf, config, ["resume", record.sweep, *known, "--json"], bundle)
 
 
-def check_reachable(config: SweepConfig, folders: Sequence[str] | None = None) -> None:
+def check_reachable(config: SweepConfig, folders: Sequence[str] | None = None, arguments: Sequence[str] = ()) -> None:
     """Check that a driver on another machine can write to the sweep's stores. Any absolute path is accepted unless it
     is known which folders the machines of the cluster share.
+
+    Args:
+        config: The sweep's.
+        folders: Folders that the machines share.
+        arguments: Those of a driver in a pod, which may have another URI in its environment than this machine.
 
     Raises:
         ConfigError: Names every store that only this machine has.
@@ -194,7 +199,7 @@ def check_reachable(config: SweepConfig, folders: Sequence[str] | None = None) -
     only_here, store, mistakes = "only this machine has it; give the", sqlite_path(uri), list[str]()
     if store is not None and not _is_shared(store, folders):
         mistakes.append(f"tracking.uri={uri}: {only_here} address of an MLflow server, or a file {where}")
-    if folders is not None and _is_loopback(uri):
+    if _is_loopback(uri) and any(uri in each for each in arguments):
         mistakes.append(f"tracking.uri={redact_uri(uri)}: in a pod this is the pod itself; give the name of the server")
     if not is_remote(output_dir) and not _is_shared(Path(output_dir), folders):
         mistakes.append(f"output_dir={output_dir}: {only_here} absolute path of a folder {where}")

@@ -94,7 +94,7 @@ class ForestCurve:
         if recorded is not None and recorded.reports[-1].step == self._steps[-1]:
             return recorded.reports
         predicted = self._predicted(point)
-        return predicted if recorded is None else _continued(recorded, predicted)
+        return predicted if recorded is None else _continued(recorded, predicted, self._counts)
 
     def _rows(self, trial: RecordedTrial) -> tuple[Array, Array]:
         """Return the features and targets of a configuration, with a row for each step to which the forest is
@@ -167,11 +167,12 @@ class ForestCurve:
         return SurrogateError(float(np.sqrt(np.mean(error**2))), float(np.std(recorded)), correlation)
 
 
-def _continued(recorded: RecordedTrial, predicted: Sequence[Report]) -> list[Report]:
-    """Continue a recorded curve that ends early with a predicted one, shifted to meet it."""
+def _continued(recorded: RecordedTrial, predicted: Sequence[Report], counts: Collection[str]) -> list[Report]:
+    """Continue a recorded curve that ends early with a predicted one, whose metrics, except counts, are shifted to meet
+    it."""
     end = recorded.reports[-1]
     meets = min(predicted, key=lambda report: abs(report.step - end.step))
-    shift = {name: end.metrics[name] - value for name, value in meets.metrics.items()}
+    shift = {name: 0.0 if name in counts else end.metrics[name] - meets.metrics[name] for name in meets.metrics}
     rest = [
         Report(
             report.step,

@@ -140,7 +140,7 @@ class Recorder:
             recorder.record_config(sweep.config_yaml, sweep.planned, sweep.points)
         except GaveUp as error:
             # MLflow may have the run though its answer was lost: this starts the sweep or continues it.
-            again = "try again" if resume else f"run it again with --name={sweep.name} --resume"
+            again = "try again" if resume else f"`resume {sweep.name}` continues it; if there is none, try again"
             raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} stopped answering; {again}") from error
         except Refused as error:
             raise UserError(f"MLflow at tracking.uri={redact_uri(uri)} refuses the sweep: {error}") from error

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
-from sweeps.config import IGNORED_SECTIONS, SWEEP_CONFIG, SweepConfig
+from sweeps.config import IGNORED_SECTIONS, SWEEP_CONFIG, SWEEP_SECTIONS, SweepConfig
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.errors import ConfigError, mistakes_of, raise_mistakes
 from sweeps.space.constraints import Constraints
@@ -28,7 +28,6 @@ from sweeps.validate.strategy_checks import check_strategy
 from sweeps_train.config import Train
 from sweeps_train.config.process import process_environment
 
-SWEEP_SECTIONS = {"name", "output_dir", "space", "search", "tracking", "cluster", "preflight"}
 FIRST_CHECKED, MAX_CHECKED = 8, 200
 """Numbers of values of a range of whole numbers that are checked: of any, and if one of these is invalid. A check takes
 about a millisecond."""
@@ -437,8 +436,8 @@ def partly_invalid_ranges(points: InitialPoints) -> Iterator[str]:
             shown = ", ".join(map(str, [*invalid][:NAMED])) + (", ..." if len(invalid) > NAMED else "")
             first = next(iter(invalid.values()))
             yield (
-                f"space.{path}: trials with {shown} ({len(invalid)} of {len(values)} values) would fail ({first}); "
-                "leave them out with a step, choices or search.constraints"
+                f"space.{path}: with the config's other values, trials with {shown} ({len(invalid)} of {len(values)} "
+                f"values) would fail ({first}); leave them out with a step, choices or search.constraints"
             )
 
 

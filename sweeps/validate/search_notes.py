@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from sweeps.compose import Composition
@@ -93,8 +94,8 @@ def _texts_of_ranges(config: SweepConfig, space: Space) -> Iterator[str]:
     for path in leaves(values):
         if path not in space and is_range(text := find(values, path)):
             yield (
-                f"{path}={text!r}: is a text, and not searched; to search it, write '{path}={text}' on the "
-                "command line, or a distribution below space"
+                f"{path}={text!r}: is a text, and not searched; to search it, write {shlex.quote(f'{path}={text}')} on "
+                "the command line, or a distribution below space"
             )
 
 

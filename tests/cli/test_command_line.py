@@ -58,7 +58,7 @@ Typed = Callable[..., tuple[int, str, str]]
         (["schedule", "list", "service=team"], ["service=team", "no such option"]),
         (["show", "nothing"], ["nothing"]),
         (["show", "nothing", "--curves=curves.csv"], ["--curves=curves.csv: is written as Parquet", "curves.parquet"]),
-        (["best", "nothing", "--alias=prod"], ["--alias", "add --register NAME"]),
+        (["best", "nothing", "--alias=prod", "--save-model=x"], ["--alias has no effect here: add --register NAME"]),
         (["best", "nothing", "--merge"], ["--merge", "add --register NAME or --save-model DIR"]),
         (["retrain", "nothing", "--register=m", "--no-register"], ["--register", "--no-register", "remove one"]),
     ],
@@ -89,6 +89,35 @@ def test_a_command_whose_reader_has_ended_has_done_its_work(verb: str) -> None:
     with os.fdopen(writer, "w") as closed:
         ended = subprocess.run([sys.executable, "-m", "sweeps", verb], stdout=closed, check=False)
     assert ended.returncode == 0
+
+
+OUTCOME = """
+import sys
+from sweeps.cli import app, main
+from sweeps.cli.output import show_outcome
+from sweeps.tracking.reader import record_of
+from sweeps.tracking.store import RawRun
+
+tags = {"sweeps.sweep": "first", "sweeps.kind": "sweep", "sweeps.state": "failed"}
+ids = dict(run_id="1" * 32, experiment_id="0", experiment="digits")
+run = RawRun(**ids, status="FAILED", started=1, ended=2, tags=tags, params={})
+record = record_of("sqlite:///mlflow.db", run, [])
+as_json = sys.argv.pop() == "json"
+app.command("outcome")(lambda: show_outcome(record, as_json=as_json))
+sys.argv = ["sweeps", "outcome"]
+main()
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_failed_sweep_whose_outcome_is_not_read_has_still_failed(form: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        ended = subprocess.run(
+            [sys.executable, "-c", OUTCOME, form], stdout=closed, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (1, "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")

@@ -109,7 +109,7 @@ def test_a_sweep_that_was_killed_while_it_started_can_be_run(tmp_path: Path, pla
                 2,
                 "running",
             ),  # MLflow hears nothing
-            *("run it again with --name=ended --resume", ("run", *SWEEP, "--name=ended", "--resume")),
+            *("`resume ended` continues it; if there is none, try again", ("resume", "ended")),
         ),
     ],
 )

@@ -264,12 +264,20 @@ def test_a_copied_worktree_without_its_repository_is_refused_with_what_to_do(her
 
 
 def test_earlier_sweeps_stay_here_and_links_to_folders_are_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("outputs/first/sweep.json", "mine/outputs/first/sweep.py", "../common/lib/code.py"):
-        (here / name).parent.mkdir(parents=True)
+    for name in (
+        "outputs/first/sweep.json",
+        "outputs/prepared.csv",
+        "mine/outputs/first/sweep.py",
+        "../common/lib/code.py",
+    ):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text("{}")
     (here / "lib").symlink_to(here.parent / "common/lib")
     for _ in ("a plain folder", "a repository"):
-        assert set(submission().bundle.files) - {".gitignore"} == {"mine/outputs/first/sweep.py"}
+        assert set(submission().bundle.files) - {".gitignore"} == {
+            "outputs/prepared.csv",
+            "mine/outputs/first/sweep.py",
+        }
         assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine", "--print"])[0] == 0
         assert "links to folders are not sent, not even if they hold code: lib" in capsys.readouterr().err
         subprocess.run(["git", "init", "-q"], cwd=here, check=True)
@@ -336,6 +344,10 @@ def test_a_password_comes_from_a_secret_and_is_in_no_manifest(monkeypatch: pytes
     with pytest.raises(UserError, match=r"cluster\.kuberay\.secrets"):
         manifests(new_submission(tokens, [], "mine", "submit", "kuberay"))
     tokens.append("cluster.kuberay.secrets=[mlflow]")
+    assert "pa55word" not in written(manifests(new_submission(tokens, [], "mine", "submit", "kuberay")))
+    monkeypatch.setenv(
+        "MLFLOW_TRACKING_URI", "http://me:pa55word@localhost:5000"
+    )  # the secret has another, which counts
     assert "pa55word" not in written(manifests(new_submission(tokens, [], "mine", "submit", "kuberay")))
 
 

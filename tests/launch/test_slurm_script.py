@@ -71,9 +71,12 @@ def test_a_job_asks_for_the_cpus_of_as_many_trials_as_its_gpus_have_room_for() -
     assert "--cpus-per-task=8" in asked(script(gpus))
     assert "--cpus-per-task=16" in asked(script(gpus, "scaling.resources_per_worker.CPU=2"))
     assert "--cpus-per-task=32" in asked(
-        script(gpus, "scaling.num_workers=1", "+scaling.resources_per_worker.GPU=0.25")
+        script(gpus, "scaling.num_workers=1", "+scaling.resources_per_worker.GPU=0.25", "search.num_trials=40")
     )
     assert "--cpus-per-task=2" in asked(script(gpus, "scaling.use_gpu=false"))
+    assert "--cpus-per-task=6" in asked(script(gpus, "search.max_concurrent=3"))
+    assert "--cpus-per-task=2" in asked(script(gpus, "search.num_trials=1"))
+    assert "--cpus-per-task=3" in asked(script(gpus, "search.max_concurrent=3", "cluster.slurm.nodes=2"))
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2
             WITH_DIGITS.encode() + b"space: {train.lr: {min: 1, max: 2}}\n",
             ["train.lr.min", "did you mean space.train.lr.low"],
         ),
-        (WITH_DIGITS.encode() + b"space: {train.lr: 'tune.uniform(1, 2)'}\n", ["{type: float, low: 1, high: 2}"]),
+        (WITH_DIGITS.encode() + b"space: {train.lr: 'tune.uniform(1, 2)'}\n", ["write 'train.lr=interval(1, 2)'"]),
     ],
 )
 def test_a_mistake_in_a_yaml_file_is_told_with_its_file_and_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -465,7 +466,7 @@ def test_a_real_valued_range_of_a_key_that_takes_whole_numbers_is_a_mistake() ->
     [
         (
             ("train.global_batch_size=range(8, 33)",),
-            "space.train.global_batch_size: trials with 9, 11, 13, ... (12 of 25 values) would fail (train.",
+            "size: with the config's other values, trials with 9, 11, 13, ... (12 of 25 values) would fail (train.",
         ),
         (("scaling.num_workers=range(1, 5)", "cluster.num_cpus=8"), "trials with 3 (1 of 4 values) would fail"),
         (("train.global_batch_size=range(8, 33, 2)",), None),
@@ -483,11 +484,12 @@ def test_a_range_of_whole_numbers_some_of_which_cannot_be_trained_is_noted(
 def test_a_range_that_is_only_a_text_in_a_yaml_file_is_noted(tmp_path: Path) -> None:
     (tmp_path / "texts.yaml").write_text(
         "defaults: [command, _self_]\nspace: {task.arguments.lr: null}\n"
-        "task: {arguments: {lr: 'choice(0.1, 0.2)', files: 'glob(*)', sum: 'f(1, 2)'}}\n"
+        "task: {arguments: {lr: \"choice('a b', c)\", files: 'glob(*)', sum: 'f(1, 2)'}}\n"
     )
     notes = planned("conf=texts", folders=(tmp_path,)).notes
     (note,) = [each for each in notes if "is a text" in each]
-    assert note.startswith("task.arguments.lr='choice(0.1, 0.2)': is a text, and not searched; to search it, write '")
+    typed = shlex.split(note.partition("; to search it, write ")[2])[0]
+    assert planned("conf=texts", typed, folders=(tmp_path,)).space["task.arguments.lr"].choices == ["a b", "c"]
 
 
 HEADS = ("model=vision_transformer", "space=none", "search.constraints=['model.width % model.heads == 0']")
