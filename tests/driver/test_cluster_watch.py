@@ -129,7 +129,6 @@ def test_the_driver_leaves_when_its_own_ray_refuses_connections_or_a_cluster_doe
 NODE = """
 import subprocess, sys
 agent = subprocess.Popen([sys.executable, sys.argv[1], "600"])
-print(agent.pid, flush=True)
 agent.wait()
 """
 
@@ -138,7 +137,8 @@ agent.wait()
 def test_the_agents_that_outlive_their_node_are_killed(tmp_path: Path, is_killed: bool) -> None:
     script = tmp_path / "dashboard" / "agent.py"
     script.parent.mkdir()
-    script.write_text("import time; time.sleep(600)", encoding="utf-8")
+    # It tells its own id: just begun, a process may have no command line yet.
+    script.write_text("import os, time; print(os.getpid(), flush=True); time.sleep(600)", encoding="utf-8")
     python = tmp_path / "raylet"
     python.symlink_to(sys.executable)
     with subprocess.Popen([python, "-c", NODE, script], stdout=subprocess.PIPE, text=True) as node:
