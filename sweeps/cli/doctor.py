@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +37,9 @@ def doctor(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]
     findings = []
     for finding in examine(config):
         findings.append(finding)
-        if not as_json:
+        if as_json:
+            continue
+        with contextlib.suppress(BrokenPipeError):  # the exit status tells of failed checks even if nobody reads them
             word, style = SYMBOLS[finding.verdict]
             line = Text.assemble(
                 (f"{word:8}", style), f"{finding.check:9} ", f"{finding.where}: " if finding.where else ""

@@ -212,11 +212,12 @@ def reproduce(
 
         again = watched(run_plan, found.plan)
         comparisons = compare(found, again)
-    if as_json:
-        print_json(document(found, again, comparisons))
-    elif again is not None:
-        stdout.print(f"{again.sweep} {again.status}", highlight=False)
-        print_repeated(comparisons, stdout)
+    with contextlib.suppress(BrokenPipeError):  # the exit status tells the outcome even if nobody reads it
+        if as_json:
+            print_json(document(found, again, comparisons))
+        elif again is not None:
+            stdout.print(f"{again.sweep} {again.status}", highlight=False)
+            print_repeated(comparisons, stdout)
     sys.exit(0 if dry_run or is_reproduced(comparisons) else NO_SUCCESS)
 
 

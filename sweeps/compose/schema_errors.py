@@ -218,7 +218,9 @@ def _searched(detail: Mapping[str, Any], key: str) -> str:
         return f"; to search it, {hint}"
     if isinstance(value, Mapping) and {"low", "high", "min", "max", "choices", "values"} & {*value}:
         kind = "int" if detail["type"].startswith("int") else "float"
-        return f"; to search it, move it: `space: {{{key}: {{type: {kind}, low: LOW, high: HIGH}}}}`"
+        is_choice = {"choices", "values"} & {*value}
+        form = "type: categorical, choices: [A, B]" if is_choice else f"type: {kind}, low: LOW, high: HIGH"
+        return f"; to search it, move it: `space: {{{key}: {{{form}}}}}`"
     if not isinstance(value, list) or not value or isinstance(value[0], list | dict):
         return ""
     choices = ", ".join(map(value_text, value[:5]))

@@ -135,7 +135,8 @@ def _cpus_of_node(submission: Submission, slurm: Slurm) -> int:
     on_node = _workers_of_node(scaling, nodes, groups=1)
     if gpus := per_worker.get("GPU"):
         room = int(slurm.gpus_per_node / gpus + 1e-9)
-        if not scaling.is_elastic:  # else one trial may have any number of workers
+        # Else a trial may have more workers than the config's own.
+        if not scaling.is_elastic and not any(path.startswith("scaling.") for path in config.space):
             most = math.ceil(min(search.num_trials, search.max_concurrent or search.num_trials) / shared_by)
             room = min(room, _workers_of_node(scaling, nodes, groups=most))
         on_node = max(on_node, room)

@@ -75,11 +75,15 @@ class PointSource:
     def _enqueue_given(self, given: Sequence[str], values: Mapping[str, Any], attributes: Mapping[str, int]) -> None:
         """Enqueue a person's point, given its paths and encoded values, with values under which its parameters
         exist."""
+        context = self._context_of(given, attributes.get(RESAMPLED, 0))
+        # One write: all or nothing.
+        self._study.enqueue_trial({**context, **values}, user_attrs={GIVEN: given, **attributes})
+
+    def _context_of(self, given: Sequence[str], number: int) -> dict[str, Any]:
+        """Return encoded values under which a person's parameters exist, other ones for each number as long as there
+        are others."""
         searched = [path for path in given if path in self._space]
-        context = common_context(self._space, searched, self._options.lookup, attributes.get(RESAMPLED, 0)) or {}
-        self._study.enqueue_trial(  # one write: all or nothing
-            {**self._space.encode(context), **values}, user_attrs={GIVEN: given, **attributes}
-        )
+        return self._space.encode(common_context(self._space, searched, self._options.lookup, number) or {})
 
     def add_started(self, number: int, point: Point) -> None:
         """Record that a trial of this number was started at a point."""
@@ -143,7 +147,9 @@ class PointSource:
         values = enqueued_values(self._study.get_trials(deepcopy=False)[trial.number]) or {}
         given = trial.user_attrs.get(GIVEN, [*values])
         resampled = trial.user_attrs.get(RESAMPLED, 0)
-        if not self._space.encode(point).keys() <= {*given} and resampled < MAX_RESAMPLED:
+        sampled = self._space.encode(point).keys() - {*given}
+        tried, other = (self._context_of(given, number) for number in (resampled, resampled + 1))
+        if sampled and (other != tried or not sampled <= tried.keys()) and resampled < MAX_RESAMPLED:
             position = {POINT: trial.user_attrs[POINT]} if POINT in trial.user_attrs else {}
             again = {path: value for path, value in values.items() if path in given}
             self._enqueue_given(given, again, {**position, RESAMPLED: resampled + 1})

@@ -76,6 +76,7 @@ def test_a_job_asks_for_the_cpus_of_as_many_trials_as_its_gpus_have_room_for() -
     assert "--cpus-per-task=2" in asked(script(gpus, "scaling.use_gpu=false"))
     assert "--cpus-per-task=6" in asked(script(gpus, "search.max_concurrent=3"))
     assert "--cpus-per-task=2" in asked(script(gpus, "search.num_trials=1"))
+    assert "--cpus-per-task=8" in asked(script(gpus, "search.max_concurrent=1", "scaling.num_workers=choice(1,2,4)"))
     assert "--cpus-per-task=3" in asked(script(gpus, "search.max_concurrent=3", "cluster.slurm.nodes=2"))
 
 

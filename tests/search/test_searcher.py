@@ -238,6 +238,17 @@ def test_a_point_with_a_conditional_parameter_alone_is_tried_with_the_values_und
     ]
 
 
+def test_a_given_point_whose_other_values_cannot_change_is_not_tried_again() -> None:
+    optimizer = {"type": "categorical", "choices": ["adamw", "sgd"]}
+    momentum = {"type": "int", "low": 1, "high": 99, "when": {"optimizer": "sgd"}}
+    points = [{"momentum": 5}, {"optimizer": "sgd", "momentum": 5}, {"momentum": 5}]
+    space = space_of({"optimizer": optimizer, "momentum": momentum})
+    search = searcher(RandomSampler(kind="random"), space, points=points)
+    assert search.suggest("0") == {"optimizer": "sgd", "momentum": 5}
+    search.suggest("1")
+    assert sum(trial.state == TrialState.FAIL for trial in search.study.trials) <= 4
+
+
 def test_each_value_under_which_a_given_parameter_exists_is_tried_until_the_point_is_valid_and_new() -> None:
     kinds = {"type": "categorical", "choices": ["a", "b", "c", "d"]}
     space = space_of(

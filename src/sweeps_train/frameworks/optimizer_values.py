@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 Values = list[dict[str, Any]]
 """Values of each parameter group of an optimizer by name; ``lr`` is the rate before the schedule is applied, as a
-number: a tensor would change with the optimizer's, and is not for JSON."""
+number: a tensor would change with the optimizer's, and is not for JSON. None if the optimizer computes it."""
 
 LIMITS = ("eta_min", "max_lrs", "min_lrs")
 """Attributes of torch's schedules with the lowest or highest rate, which checkpoints hold as well."""
@@ -26,9 +26,10 @@ def configured_values(optimizer: Optimizer) -> Values:
     return [
         {
             **{name: value for name, value in group.items() if _is_numeric(value)},
-            "lr": float(group.get("initial_lr", group["lr"])),
+            "lr": None if rate is None else float(rate),
         }
         for group in optimizer.param_groups
+        for rate in (group.get("initial_lr", group["lr"]),)
     ]
 
 
@@ -61,7 +62,7 @@ def apply_changes(
             for name, value in new.items()
             if name not in ("lr", "initial_lr") and old.get(name, value) != value
         }
-        if old["lr"] == new["lr"] or not old["lr"]:
+        if old["lr"] == new["lr"] or not old["lr"] or new["lr"] is None:
             continue
         group["lr"] *= new["lr"] / old["lr"]
         if "initial_lr" in group:

@@ -148,8 +148,6 @@ class HolderConnection:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        if self._lock is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
         for lock in (self._lock, self._kept):
             if lock is not None:
                 os.close(lock)
