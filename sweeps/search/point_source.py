@@ -149,7 +149,8 @@ class PointSource:
         resampled = trial.user_attrs.get(RESAMPLED, 0)
         sampled = self._space.encode(point).keys() - {*given}
         tried, other = (self._context_of(given, number) for number in (resampled, resampled + 1))
-        if sampled and (other != tried or not sampled <= tried.keys()) and resampled < MAX_RESAMPLED:
+        cannot_change = GIVEN in trial.user_attrs and other == tried and sampled <= tried.keys()
+        if sampled and not cannot_change and resampled < MAX_RESAMPLED:
             position = {POINT: trial.user_attrs[POINT]} if POINT in trial.user_attrs else {}
             again = {path: value for path, value in values.items() if path in given}
             self._enqueue_given(given, again, {**position, RESAMPLED: resampled + 1})
