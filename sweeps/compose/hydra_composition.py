@@ -23,13 +23,7 @@ from sweeps.compose.config_modules import import_config_modules
 from sweeps.compose.dotted import find, replace_at, set_name_with_dots
 from sweeps.compose.hydra_messages import explain
 from sweeps.compose.hydra_settings import check_overrides, check_section, is_of_hydra, refusal_in
-from sweeps.compose.overrides import (
-    check_option,
-    hydra_token,
-    parse_overrides,
-    parse_values,
-    with_options,
-)
+from sweeps.compose.overrides import check_option, hydra_token, parse_overrides, parse_values, with_options
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
 from sweeps.compose.search_path import ConfSearchPath

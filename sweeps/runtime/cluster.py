@@ -79,8 +79,10 @@ def _connection(config: SweepConfig, code: Path | None, forks: ForkServer | None
             "ray.shutdown() first, which ends that session's actors and objects, or run the sweep in another process"
         )
     cluster, others = config.cluster, cluster_processes()
-    key = "RAY_ADDRESS" if cluster.address == "auto" else "cluster.address"
-    if (address := os.environ.get(key, cluster.address)).startswith("ray://"):
+    key, address = "cluster.address", cluster.address
+    if address == "auto":
+        key, address = "RAY_ADDRESS", os.environ.get("RAY_ADDRESS", address)
+    if address.startswith("ray://"):
         raise UserError(
             f"{key}={address}: is the address of Ray Client, which cannot run a sweep; give that of the cluster, "
             "HOST:6379, on one of its nodes, or use `submit --to ray`"
