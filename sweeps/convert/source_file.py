@@ -90,7 +90,7 @@ class SourceFile:
             value = value[part]
             if value is None:
                 return None
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind not in (bool, object)):
             raise self.mistake(f"{dotted(path)}={value!r}: must be {NAMES.get(kind, kind.__name__)}", *path)
         return value
 

@@ -31,7 +31,7 @@ entity: team
 method: bayes
 run_cap: 30
 metric: {name: val/accuracy, goal: maximize, target: 0.95}
-early_terminate: {type: hyperband, max_iter: 27, s: 2, eta: 3}
+early_terminate: {type: hyperband, max_iter: 27, s: 2, eta: 3, strict: true}
 command: ["${env}", "${interpreter}", "${program}", "--data=small", "--fast", "${args}"]
 parameters:
   epochs: {value: 27}

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import optuna
 import plotly.graph_objects as go
@@ -28,6 +29,7 @@ from sweeps.report.figures.contours import contours
 from sweeps.report.figures.image_files import write_image
 from sweeps.report.figures.importance import by_importance, importance, importances
 from sweeps.report.figures.learning_curves import learning_curves
+from sweeps.report.figures.nights import NightsRecord, nights_section
 from sweeps.report.figures.parallel_coordinates import parallel_coordinates, parallel_lines
 from sweeps.report.figures.section import Section
 from sweeps.report.figures.sections import make_sections, write_images
@@ -293,6 +295,17 @@ def test_dollar_signs_are_no_formulas_in_an_image(tmp_path: Path) -> None:
     made = replace(made, record=replace(made.record, metrics=("cost_$^$",)))
     images = write_images(make_sections(made, [importances(made, 0)]), tmp_path, "s")
     assert {"slices.png", "parallel_coordinates.png"} <= {image.name for image in images}
+
+
+@pytest.mark.parametrize("champion", [None, 0.4])
+def test_the_image_of_a_first_night_shows_its_day(champion: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    night = {"champion": champion, "noise": None, "reason": "", "wall_s": 60.0, "cost": 2.0}
+    night |= {"due": 1_000_000_000.0, "sweep": "n", "best": 0.5, "verdict": "first"}
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")  # texts stay texts
+    shown = io.StringIO()
+    figures = nights_section(NightsRecord("nightly", "loss", [night])).figures
+    write_image(shown, [each.figure for each in figures], (8, 6), file_format="svg")
+    assert shown.getvalue().count(">2001-Sep-10<") == 3, "below each of the three time axes"
 
 
 @pytest.mark.parametrize("choice", ["adamw", "it's", r"C:\data", "two\nlines", "'quoted'"])

@@ -238,7 +238,7 @@ class _Subplot:
         if name == "x" and max(map(len, categories or axis.ticktext or ()), default=0) > 6:
             shown.set_tick_params(rotation=20)
         if axis.range is not None:
-            set_limits(*axis.range)
+            set_limits(*(self._positions(axis.range, name) if axis.type == "date" else axis.range))
         elif axis.rangemode == "tozero":
             set_limits(0)
         if axis.showticklabels is False:

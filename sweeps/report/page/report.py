@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeps.constants import REPORT_ARTIFACTS, REPORT_PAGE, TAG_DESCRIPTION
+from sweeps.files.whole_files import replacing
 from sweeps.report.figures.importance import importances
 from sweeps.report.figures.nights import nights_section, recorded_nights
 from sweeps.report.figures.sections import make_sections, write_images
@@ -32,9 +33,10 @@ def make_report(record: SweepRecord, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     page = folder / REPORT_PAGE
     of_sweep, of_schedule = make_sections(data, found), [] if nights is None else [nights_section(nights)]
-    page.write_text(render(data, [*of_schedule, *of_sweep]), encoding="utf-8")
     images = write_images(of_sweep, folder, record.sweep) if data.valued else []
     images += write_images(of_schedule, folder, nights.schedule if nights is not None else "")
+    with replacing(page) as unfinished:  # a page that exists is whole: `show` and `resume` name it
+        unfinished.write_text(render(data, [*of_schedule, *of_sweep]), encoding="utf-8")
     _attach(record, (page, *images))  # one by one, since the folder may have other files
     return page
 
