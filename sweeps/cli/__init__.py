@@ -31,7 +31,7 @@ from sweeps.cli import (  # noqa: F401
 
 # isort: on
 from sweeps.cli.app import PROGRAM, app, stderr
-from sweeps.cli.exit_status import INTERRUPTED, MISTAKE, NO_SUCCESS, TRY_AGAIN
+from sweeps.cli.exit_status import INTERRUPTED, MISTAKE, NO_SUCCESS, TRY_AGAIN, exit_status, exits_with
 from sweeps.compat.python_exit import end_process
 from sweeps.errors import FULL, ArtifactsUnreachable, RayNotStarted, SweepsError, TrackingUnreachable
 from sweeps.folders.shadowing_file import describe_shadowing, shadowing_file
@@ -64,13 +64,12 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
     """
     debug = "--debug" in arguments
     try:
-        return _run(arguments), None
+        _run(arguments)
     except (KeyboardInterrupt, click.Abort):
         stderr.print("\nsweeps: interrupted")  # below the terminal's ^C
         return INTERRUPTED, None
     except BrokenPipeError:  # the reader of a pipe, such as `| head`, has ended
         sys.stdout = None
-        return 0, None
     except Exception as error:  # noqa: BLE001 - an unexpected error becomes one line, too
         if debug:
             from rich.traceback import Traceback  # with pygments, which takes a while
@@ -81,23 +80,21 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
         status, message = _print_error(error)
         may_succeed = is_log and isinstance(error, TrackingUnreachable | ArtifactsUnreachable | RayNotStarted)
         return TRY_AGAIN if may_succeed else status, message
+    return exit_status(), None
 
 
-def _run(arguments: Sequence[str]) -> int:
-    """Run one command, and write all that it has printed; return the exit status."""
+def _run(arguments: Sequence[str]) -> None:
+    """Run one command, and write all that it has printed."""
+    exits_with(0)
     try:
         with app.make_context(PROGRAM, [*arguments]) as context:  # `app()` would exit with 1 at a closed pipe
-            status = app.invoke(context) or 0
+            app.invoke(context)
     except click.exceptions.Exit as left:  # after --help
-        status = left.exit_code
+        exits_with(left.exit_code)
     except SystemExit as left:
-        status = left.code if isinstance(left.code, int) else int(left.code is not None)
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        sys.stdout = None
-    return int(status)
+        exits_with(left.code if isinstance(left.code, int) else int(left.code is not None))
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def _print_error(error: Exception) -> tuple[int, str]:

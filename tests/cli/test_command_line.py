@@ -91,10 +91,15 @@ def test_a_command_whose_reader_has_ended_has_done_its_work(verb: str) -> None:
     assert ended.returncode == 0
 
 
-OUTCOME = """
+FAILED = """
 import sys
+from types import SimpleNamespace
 from sweeps.cli import app, main
+from sweeps.cli.app import as_json, stdout
 from sweeps.cli.output import show_outcome
+from sweeps.cli.remote import _print_reproduction
+from sweeps.cli.simulation import _simulate
+from sweeps.operations.local import Local
 from sweeps.tracking.reader import record_of
 from sweeps.tracking.store import RawRun
 
@@ -102,20 +107,47 @@ tags = {"sweeps.sweep": "first", "sweeps.kind": "sweep", "sweeps.state": "failed
 ids = dict(run_id="1" * 32, experiment_id="0", experiment="digits")
 run = RawRun(**ids, status="FAILED", started=1, ended=2, tags=tags, params={})
 record = record_of("sqlite:///mlflow.db", run, [])
-as_json = sys.argv.pop() == "json"
-app.command("outcome")(lambda: show_outcome(record, as_json=as_json))
-sys.argv = ["sweeps", "outcome"]
+result = SimpleNamespace(as_json=dict, differences=["one"], describe=str, sweeps=[SimpleNamespace(record=record)])
+
+Local.record = lambda *_: record
+for name, functions in {
+    "plan.resume": {"reopened": lambda *_: None},
+    "simulate.replay": {"replay": lambda _: result},
+    "simulate.run": {"simulate": lambda *_, **options: result},
+    "simulate.simulation_summary": {"simulation_document": None, "print_simulation": lambda *_: stdout.print("1")},
+}.items():
+    sys.modules[f"sweeps.{name}"] = SimpleNamespace(**functions)
+
+unequal = {"equal": False, "metrics": []}
+app.command("run-here")(as_json(lambda as_json: show_outcome(record, as_json=as_json)))
+app.command("reproduce-there")(lambda: _print_reproduction(record, unequal, "first", as_json=False))
+app.command("simulate")(lambda: _simulate(None, None, 1, "forest", None, as_json=False))
 main()
 """
 
 
-@pytest.mark.parametrize("form", ["json", "text"])
-def test_a_failed_sweep_whose_outcome_is_not_read_has_still_failed(form: str) -> None:
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "run-here",
+        "run-here --json",
+        "best first",
+        "show first --watch",
+        "replay first",
+        "reproduce-there",
+        "simulate",
+    ],
+)
+def test_a_command_without_success_whose_outcome_is_not_read_has_still_none(typed: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as closed:
         ended = subprocess.run(
-            [sys.executable, "-c", OUTCOME, form], stdout=closed, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-c", FAILED, *typed.split()],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert (ended.returncode, ended.stderr) == (1, "")
 
