@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -41,6 +42,9 @@ __all__ = ["app", "main"]
 
 NO_HOME = "Could not determine home directory"
 """Text of Python's error for a user without a home folder, which Ray and MLflow raise."""
+OUT_OF_REACH = (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP)
+"""Error numbers of a path in a folder that this user may not enter, of one that is too long, and of a circle of
+links."""
 
 
 def main() -> None:
@@ -123,6 +127,8 @@ def _print_error(error: Exception) -> tuple[int, str]:
             f"{odd[0]!a}: is not text in {sys.getfilesystemencoding()}, the encoding of this terminal; write it in "
             "that, or set PYTHONUTF8=1 if it is in UTF-8"
         )
+    elif isinstance(error, OSError) and error.errno in OUT_OF_REACH and error.filename:
+        status, message = MISTAKE, f"{error.filename}: {error.strerror}; use another path"
     elif isinstance(error, OSError) and error.errno in FULL:
         where = error.filename or "the disk of the output or of temporary files (TMPDIR)"
         message = f"{where}: {error.strerror}; free some, or use another disk"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -52,6 +53,9 @@ Typed = Callable[..., tuple[int, str, str]]
         ),
         (["run", "conf=ray_train_function", "task._target_=mine:train"], ["mine:train", "such as mine.train"]),
         (["run", "conf=digits", "--config-dir=nowhere"], ["--config-dir=nowhere", "no such folder"]),
+        (["run", f"conf={'x' * 300}.yaml"], [f"{'x' * 300}.yaml: File name too long; use another path"]),
+        (["run", "conf=digits", f"output_dir={'x' * 300}"], ["x/digits-", ": File name too long; use another path"]),
+        (["init", "--kind=function", "x" * 300], ["x/train.py: File name too long; use another path"]),
         (["conf", "modle"], ["modle", "model"]),
         (["schedule", "lst"], ["lst", "did you mean list"]),
         (["schedule", "next", "nigtly"], ["nigtly", "did you mean nightly"]),
@@ -73,6 +77,21 @@ def test_a_mistake_exits_2_with_one_message_and_no_traceback(
     for word in words:
         assert word in err
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may look into every folder")
+@pytest.mark.parametrize(
+    "arguments",
+    ["run conf=locked/mine.yaml", "run conf=digits output_dir=locked/outputs", "init locked/mine --kind=lora"],
+)
+def test_a_path_in_a_folder_that_the_user_may_not_enter_is_named(arguments: str) -> None:
+    Path("locked").mkdir(mode=0)
+    restricted = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--") if os.geteuid() == 0 else ()
+    command = [*restricted, sys.executable, "-m", "sweeps", *arguments.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "locked" in done.stderr
+    assert "Permission denied; use another path" in done.stderr
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
