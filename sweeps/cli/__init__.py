@@ -42,6 +42,11 @@ __all__ = ["app", "main"]
 
 NO_HOME = "Could not determine home directory"
 """Text of Python's error for a user without a home folder, which Ray and MLflow raise."""
+OWN_HOME = (
+    "HOME: is not set, and this user has no home folder, which Ray and MLflow need; set it to a folder that can be "
+    "written, as in HOME=/tmp"
+)
+OTHER_HOME = "~NAME: there is no user of this name, or none with a home folder; write the whole path"
 OUT_OF_REACH = (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP)
 """Error numbers of a path in a folder that this user may not enter, of one that is too long, and of a circle of
 links."""
@@ -104,13 +109,9 @@ def _run(arguments: Sequence[str]) -> None:
 def _print_error(error: Exception) -> tuple[int, str]:
     """Print an error; return the exit status and the message."""
     status, usage = NO_SUCCESS, False
-    # Python says the same of the home folder of another user, as in conf=~nobody/sweep.yaml.
-    if NO_HOME in str(error) and os.path.expanduser("~") == "~":  # noqa: PTH111 - that of Path raises
-        status = MISTAKE
-        message = (
-            "HOME: is not set, and this user has no home folder, which Ray and MLflow need; set it to a folder that "
-            "can be written, as in HOME=/tmp"
-        )
+    if NO_HOME in str(error):
+        is_own = os.path.expanduser("~") == "~"  # noqa: PTH111 - that of Path raises
+        status, message = MISTAKE, OWN_HOME if is_own else OTHER_HOME
     elif isinstance(error, SweepsError):
         status, message = error.exit_status, str(error)
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
