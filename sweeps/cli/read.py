@@ -78,12 +78,9 @@ def show(
         record = follow(lambda: operations.record(sweep), stdout)
     if watch:
         exit_as(record)
-    if as_json:
-        print_json(record.as_json())
-    else:
-        from sweeps.report.terminal_tables import print_sweep
+    from sweeps.report.terminal_tables import print_sweep
 
-        print_sweep(record, stdout)
+    print_result(record.as_json, partial(print_sweep, record), as_json=as_json)
 
 
 def _write_curves(sweep: str, file: Path, operations: Operations) -> None:
@@ -99,12 +96,9 @@ def _show_trial(sweep: str, trial: str, operations: Operations, *, why: bool, as
     document = operations.trial(sweep, trial, settled=not as_json)
     if why:
         document["why"] = _reasons(operations.record(sweep), document["trial"])
-    if as_json:
-        print_json(document)
-    else:
-        from sweeps.report.trial_details import print_trial
+    from sweeps.report.trial_details import print_trial
 
-        print_trial(document, stdout, debug="--debug" in sys.argv)
+    print_result(lambda: document, partial(print_trial, document, debug="--debug" in sys.argv), as_json=as_json)
 
 
 def _reasons(record: SweepRecord, trial: str) -> list[str]:
