@@ -384,7 +384,7 @@ n_head = 12
 n_embd = 768
 learning_rate = 6e-4
 min_lr = 6e-5
-dropout = 0.0
+dropout: float = 0.0
 dtype = 'bfloat16' if torch.cuda.is_available() else 'float16'
 exec(open('configurator.py').read()) # overrides from the command line
 later = 3
