@@ -12,16 +12,21 @@ from sweeps.plan.plan import Plan, make_plan
 
 
 def converted(text: str, *options: str) -> dict[str, Any]:
-    """Convert a file, and read what was written."""
+    """Convert a YAML file, and read what was written."""
     Path("source.yaml").write_text(text)
-    assert run_command(["convert", "source.yaml", "--output=conf", *options]) == (0, None)
-    (file,) = Path("conf").iterdir()
+    return carried_over("source.yaml", "conf", *options)
+
+
+def carried_over(source: str, folder: str, *options: str) -> dict[str, Any]:
+    """Convert a file or a value of a module into a new folder, and read what was written."""
+    assert run_command(["convert", source, f"--output={folder}", *options]) == (0, None)
+    (file,) = Path(folder).iterdir()
     loaded: dict[str, Any] = yaml.safe_load(file.read_text())
     return loaded
 
 
-def plan_of(conf: dict[str, Any], *overrides: str) -> Plan:
-    return make_plan([f"conf={conf['name']}", "cluster.num_cpus=4", *overrides], [Path("conf")], None, "")
+def plan_of(conf: dict[str, Any], *overrides: str, folder: str = "conf") -> Plan:
+    return make_plan([f"conf={conf['name']}", "cluster.num_cpus=4", *overrides], [Path(folder)], None, "")
 
 
 def argument(conf: dict[str, Any], name: str) -> Any:

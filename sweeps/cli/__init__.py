@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -31,7 +32,7 @@ from sweeps.cli import (  # noqa: F401
 
 # isort: on
 from sweeps.cli.app import PROGRAM, app, stderr
-from sweeps.cli.exit_status import INTERRUPTED, MISTAKE, NO_SUCCESS, TRY_AGAIN
+from sweeps.cli.exit_status import INTERRUPTED, MISTAKE, NO_SUCCESS, TRY_AGAIN, exit_status, exits_with
 from sweeps.compat.python_exit import end_process
 from sweeps.errors import FULL, ArtifactsUnreachable, RayNotStarted, SweepsError, TrackingUnreachable
 from sweeps.folders.shadowing_file import describe_shadowing, shadowing_file
@@ -41,6 +42,14 @@ __all__ = ["app", "main"]
 
 NO_HOME = "Could not determine home directory"
 """Text of Python's error for a user without a home folder, which Ray and MLflow raise."""
+OWN_HOME = (
+    "HOME: is not set, and this user has no home folder, which Ray and MLflow need; set it to a folder that can be "
+    "written, as in HOME=/tmp"
+)
+OTHER_HOME = "~NAME: there is no user of this name, or none with a home folder; write the whole path"
+OUT_OF_REACH = (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP)
+"""Error numbers of a path in a folder that this user may not enter, of one that is too long, and of a circle of
+links."""
 
 
 def main() -> None:
@@ -64,13 +73,12 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
     """
     debug = "--debug" in arguments
     try:
-        return _run(arguments), None
+        _run(arguments)
     except (KeyboardInterrupt, click.Abort):
         stderr.print("\nsweeps: interrupted")  # below the terminal's ^C
         return INTERRUPTED, None
     except BrokenPipeError:  # the reader of a pipe, such as `| head`, has ended
         sys.stdout = None
-        return 0, None
     except Exception as error:  # noqa: BLE001 - an unexpected error becomes one line, too
         if debug:
             from rich.traceback import Traceback  # with pygments, which takes a while
@@ -81,35 +89,29 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
         status, message = _print_error(error)
         may_succeed = is_log and isinstance(error, TrackingUnreachable | ArtifactsUnreachable | RayNotStarted)
         return TRY_AGAIN if may_succeed else status, message
+    return exit_status(), None
 
 
-def _run(arguments: Sequence[str]) -> int:
-    """Run one command, and write all that it has printed; return the exit status."""
+def _run(arguments: Sequence[str]) -> None:
+    """Run one command, and write all that it has printed."""
+    exits_with(0)
     try:
         with app.make_context(PROGRAM, [*arguments]) as context:  # `app()` would exit with 1 at a closed pipe
-            status = app.invoke(context) or 0
+            app.invoke(context)
     except click.exceptions.Exit as left:  # after --help
-        status = left.exit_code
+        exits_with(left.exit_code)
     except SystemExit as left:
-        status = left.code if isinstance(left.code, int) else int(left.code is not None)
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        sys.stdout = None
-    return int(status)
+        exits_with(left.code if isinstance(left.code, int) else int(left.code is not None))
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def _print_error(error: Exception) -> tuple[int, str]:
     """Print an error; return the exit status and the message."""
     status, usage = NO_SUCCESS, False
-    # Python says the same of the home folder of another user, as in conf=~nobody/sweep.yaml.
-    if NO_HOME in str(error) and os.path.expanduser("~") == "~":  # noqa: PTH111 - that of Path raises
-        status = MISTAKE
-        message = (
-            "HOME: is not set, and this user has no home folder, which Ray and MLflow need; set it to a folder that "
-            "can be written, as in HOME=/tmp"
-        )
+    if NO_HOME in str(error):
+        is_own = os.path.expanduser("~") == "~"  # noqa: PTH111 - that of Path raises
+        status, message = MISTAKE, OWN_HOME if is_own else OTHER_HOME
     elif isinstance(error, SweepsError):
         status, message = error.exit_status, str(error)
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -126,6 +128,8 @@ def _print_error(error: Exception) -> tuple[int, str]:
             f"{odd[0]!a}: is not text in {sys.getfilesystemencoding()}, the encoding of this terminal; write it in "
             "that, or set PYTHONUTF8=1 if it is in UTF-8"
         )
+    elif isinstance(error, OSError) and error.errno in OUT_OF_REACH and error.filename:
+        status, message = MISTAKE, f"{error.filename}: {error.strerror}; use another path"
     elif isinstance(error, OSError) and error.errno in FULL:
         where = error.filename or "the disk of the output or of temporary files (TMPDIR)"
         message = f"{where}: {error.strerror}; free some, or use another disk"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import click
 from rich.text import Text
 
 from sweeps.cli.app import as_json, stdout, verb
-from sweeps.cli.exit_status import NO_SUCCESS
+from sweeps.cli.exit_status import NO_SUCCESS, exits_with
 from sweeps.cli.output import print_json
 
 DEFAULT_CONF = "conf=digits"
@@ -37,9 +36,11 @@ def doctor(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]
     findings = []
     for finding in examine(config):
         findings.append(finding)
+        if finding.verdict == "failed":
+            exits_with(NO_SUCCESS)
         if as_json:
             continue
-        with contextlib.suppress(BrokenPipeError):  # the exit status tells of failed checks even if nobody reads them
+        with contextlib.suppress(BrokenPipeError):  # the other checks go on: one of them may fail
             word, style = SYMBOLS[finding.verdict]
             line = Text.assemble(
                 (f"{word:8}", style), f"{finding.check:9} ", f"{finding.where}: " if finding.where else ""
@@ -47,7 +48,6 @@ def doctor(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]
             stdout.print(line, finding.found, sep="", soft_wrap=True, highlight=False)
             if finding.fix and finding.verdict != "ok":
                 stdout.print(f"{'':18}-> {finding.fix}", soft_wrap=True, highlight=False)
-    failed = any(finding.verdict == "failed" for finding in findings)
     if as_json:
-        print_json({"healthy": not failed, "findings": [asdict(finding) for finding in findings]})
-    sys.exit(NO_SUCCESS if failed else 0)
+        is_healthy = all(finding.verdict != "failed" for finding in findings)
+        print_json({"healthy": is_healthy, "findings": [asdict(finding) for finding in findings]})

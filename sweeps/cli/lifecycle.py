@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +11,8 @@ import click
 
 from sweeps.cli import remote
 from sweeps.cli.app import PATH, as_json, stdout, trial, verb
-from sweeps.cli.exit_status import NO_SUCCESS
-from sweeps.cli.output import print_dry_run, print_json, say, show_outcome, typed, watched
+from sweeps.cli.exit_status import NO_SUCCESS, exits_with
+from sweeps.cli.output import print_dry_run, print_json, print_result, say, show_outcome, typed, watched
 from sweeps.cli.source import service_of, sweep_operations
 from sweeps.cli.wanted_model import CHAMPION, WantedModel, register_left, registering
 from sweeps.operations.local import Local
@@ -65,15 +63,15 @@ def best(
         wanted.save(record, chosen)
         model = wanted.register(operations, record, chosen)
         record = replace(record, front=[chosen])
-    with contextlib.suppress(BrokenPipeError):
-        if as_json:
-            document = record.as_json()["best"]
-            print_json(document if model is None else {"model": model.as_json(), "best": document})
-        else:
-            from sweeps.report.terminal_tables import print_best
+    if record.best is None:
+        exits_with(NO_SUCCESS)
+    if as_json:
+        document = record.as_json()["best"]
+        print_json(document if model is None else {"model": model.as_json(), "best": document})
+    else:
+        from sweeps.report.terminal_tables import print_best
 
-            print_best(record, stdout, label=None if trial is None else "trial")
-    sys.exit(0 if record.best is not None else NO_SUCCESS)
+        print_best(record, stdout, label=None if trial is None else "trial")
 
 
 def _export(operations: Operations, record: SweepRecord, chosen: TrialRecord, file: Path, *, is_choice: bool) -> None:
@@ -212,13 +210,13 @@ def reproduce(
 
         again = watched(run_plan, found.plan)
         comparisons = compare(found, again)
-    with contextlib.suppress(BrokenPipeError):  # the exit status tells the outcome even if nobody reads it
-        if as_json:
-            print_json(document(found, again, comparisons))
-        elif again is not None:
-            stdout.print(f"{again.sweep} {again.status}", highlight=False)
-            print_repeated(comparisons, stdout)
-    sys.exit(0 if dry_run or is_reproduced(comparisons) else NO_SUCCESS)
+        if not is_reproduced(comparisons):
+            exits_with(NO_SUCCESS)
+    if as_json:
+        print_json(document(found, again, comparisons))
+    elif again is not None:
+        stdout.print(f"{again.sweep} {again.status}", highlight=False)
+        print_repeated(comparisons, stdout)
 
 
 @verb("clean")
@@ -250,9 +248,6 @@ def clean(names: tuple[str, ...], dry_run: bool, as_json: bool, operations: Oper
     a registered model or another sweep was made from, and sweeps that are running or can be resumed.
     """
     document, show = operations.clean(names, dry_run=dry_run, **policy)
-    if as_json:
-        print_json(document)
-        return
-    show(stdout)
-    if dry_run:
+    print_result(lambda: document, show, as_json=as_json)
+    if dry_run and not as_json:
         stdout.print("Nothing was removed.")

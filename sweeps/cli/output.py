@@ -7,25 +7,27 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from sweeps.cli.app import stderr, stdout
-from sweeps.cli.exit_status import EXIT_STATUS, INTERRUPTED, NO_SUCCESS
+from sweeps.cli.exit_status import EXIT_STATUS, INTERRUPTED, NO_SUCCESS, exits_with
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from sweeps.driver.sweep_state import View
     from sweeps.plan.plan import Plan
     from sweeps.tracking.record import SweepRecord
 
 
-def run_and_exit(
+def run_and_show(
     start: Callable[[Plan, View], SweepRecord],
     plan: Plan,
     *,
     as_json: bool,
     then: Callable[[SweepRecord], object] = lambda _: None,
-) -> NoReturn:
-    """Run a plan with a live display, call ``then`` with its record, print its outcome and exit with its status."""
+) -> None:
+    """Run a plan with a live display, call ``then`` with its record, and print its outcome."""
     try:
         record = watched(start, plan)
     except KeyboardInterrupt:  # Ctrl-C before the search began, or again while it ended
@@ -35,35 +37,36 @@ def run_and_exit(
             say(f"{plan.name} was interrupted; `python -m sweeps resume {plan.name}` continues it")
         else:
             say(f"{plan.name} was interrupted before it began; nothing was recorded")
-        sys.exit(INTERRUPTED)
+        exits_with(INTERRUPTED)
+        return
     then(record)
     show_outcome(record, as_json=as_json)
 
 
-def show_outcome(record: SweepRecord, *, as_json: bool, document: Any = None) -> NoReturn:
-    """Print the outcome of a sweep, and exit with its status, also if nobody reads the outcome.
+def show_outcome(record: SweepRecord, *, as_json: bool, document: Any = None) -> None:
+    """Print the outcome of a sweep, and exit with its status.
 
     Args:
         record: The sweep.
         as_json: Whether to print JSON.
         document: The JSON; default: that of the record.
     """
-    with contextlib.suppress(BrokenPipeError):
-        if as_json:
-            print_json(document or record.as_json())
-            if document is None and record.status in ("interrupted", "stopped"):
-                say(f"{record.sweep} is {record.status}; `python -m sweeps resume {record.sweep}` continues it")
-        else:
-            from sweeps.report.terminal_tables import print_outcome
+    from sweeps.report.terminal_tables import print_outcome
 
-            print_outcome(record, stdout, debug="--debug" in sys.argv)
-    exit_with_status(record)
+    exit_as(record)
+    print_result(
+        lambda: document or record.as_json(),
+        lambda console: print_outcome(record, console, debug="--debug" in sys.argv),
+        as_json=as_json,
+    )
+    if as_json and document is None and record.status in ("interrupted", "stopped"):
+        say(f"{record.sweep} is {record.status}; `python -m sweeps resume {record.sweep}` continues it")
 
 
-def exit_with_status(record: SweepRecord) -> NoReturn:
-    """Exit with the status for a sweep's outcome."""
+def exit_as(record: SweepRecord) -> None:
+    """Set the exit status of this command to that of a sweep's outcome."""
     without_success = record.status == "stopped" and not record.counts["finished"]
-    sys.exit(NO_SUCCESS if without_success else EXIT_STATUS.get(record.status, 0))
+    exits_with(NO_SUCCESS if without_success else EXIT_STATUS.get(record.status, 0))
 
 
 def watched(start: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepRecord:
@@ -89,10 +92,11 @@ def print_dry_run(plan: Plan, *, as_json: bool) -> None:
         warnings = preflight.result()
         memory = preflight.memory(room) if asked and plan.config.preflight.timeout_s else None
     expected, cost = cost_by_earlier_sweeps(plan)
-    if as_json:
-        print_json(plan_document(plan, warnings, memory, expected))
-    else:
-        print_plan(plan, stdout, warnings, memory, cost)
+    print_result(
+        lambda: plan_document(plan, warnings, memory, expected),
+        lambda console: print_plan(plan, console, warnings, memory, cost),
+        as_json=as_json,
+    )
 
 
 def say(text: str) -> None:
@@ -103,6 +107,14 @@ def say(text: str) -> None:
 def typed() -> str:
     """Return the command line that the user typed."""
     return shlex.join(["python", "-m", "sweeps", *sys.argv[1:]])
+
+
+def print_result(document: Callable[[], Any], show: Callable[[Console], object], *, as_json: bool) -> None:
+    """Print a result on stdout: its document as JSON, or a text for people."""
+    if as_json:
+        print_json(document())
+    else:
+        show(stdout)
 
 
 def print_json(document: Any) -> None:

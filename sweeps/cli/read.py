@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from sweeps.cli.app import PATH, as_json, stdout, verb
-from sweeps.cli.exit_status import NO_SUCCESS
-from sweeps.cli.output import exit_with_status, print_json, say
+from sweeps.cli.exit_status import NO_SUCCESS, exits_with
+from sweeps.cli.output import exit_as, print_json, print_result, say
 from sweeps.cli.source import service_of, sweep_operations
 from sweeps.report.plain_console import print_lines
 
@@ -75,14 +76,11 @@ def show(
         from sweeps.report.watch import watch as follow
 
         record = follow(lambda: operations.record(sweep), stdout)
-    if as_json:
-        print_json(record.as_json())
-    else:
-        from sweeps.report.terminal_tables import print_sweep
-
-        print_sweep(record, stdout)
     if watch:
-        exit_with_status(record)
+        exit_as(record)
+    from sweeps.report.terminal_tables import print_sweep
+
+    print_result(record.as_json, partial(print_sweep, record), as_json=as_json)
 
 
 def _write_curves(sweep: str, file: Path, operations: Operations) -> None:
@@ -98,12 +96,9 @@ def _show_trial(sweep: str, trial: str, operations: Operations, *, why: bool, as
     document = operations.trial(sweep, trial, settled=not as_json)
     if why:
         document["why"] = _reasons(operations.record(sweep), document["trial"])
-    if as_json:
-        print_json(document)
-    else:
-        from sweeps.report.trial_details import print_trial
+    from sweeps.report.trial_details import print_trial
 
-        print_trial(document, stdout, debug="--debug" in sys.argv)
+    print_result(lambda: document, partial(print_trial, document, debug="--debug" in sys.argv), as_json=as_json)
 
 
 def _reasons(record: SweepRecord, trial: str) -> list[str]:
@@ -130,11 +125,13 @@ def replay(sweep: str, as_json: bool, operations: Operations) -> None:
     from sweeps.simulate.replay import replay as replay_sweep
 
     result = replay_sweep(plan)
-    if as_json:
-        print_json(result.as_json())
-    else:
-        print_lines(stdout, *result.differences, result.describe())
-    sys.exit(NO_SUCCESS if result.differences else 0)
+    if result.differences:
+        exits_with(NO_SUCCESS)
+    print_result(
+        result.as_json,
+        lambda console: print_lines(console, *result.differences, result.describe()),
+        as_json=as_json,
+    )
 
 
 @verb("compare")
@@ -156,10 +153,7 @@ def compare(names: tuple[str, ...], output: Path | None, as_json: bool, operatio
 
         write_comparison(comparison, output)
         say(f"figure: {output}")
-    if as_json:
-        print_json(comparison.as_json())
-    else:
-        print_comparison(comparison, stdout)
+    print_result(comparison.as_json, partial(print_comparison, comparison), as_json=as_json)
 
 
 @verb("report")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from sweeps.cli.app import stdout
-from sweeps.cli.exit_status import EXIT_STATUS
-from sweeps.cli.output import print_json, say, show_outcome
+from sweeps.cli.exit_status import NO_SUCCESS, exits_with
+from sweeps.cli.output import print_json, print_result, say, show_outcome
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
 
 if TYPE_CHECKING:
@@ -21,10 +21,7 @@ POLL_EVERY_S = 1.0
 
 def plan(found: Mapping[str, Any], *, as_json: bool) -> None:
     """Print a plan."""
-    if as_json:
-        print_json(found["plan"])
-    else:
-        sys.stdout.write(found["text"])
+    print_result(lambda: found["plan"], lambda _: sys.stdout.write(found["text"]), as_json=as_json)
 
 
 def differences(found: Mapping[str, Any], *, as_json: bool) -> None:
@@ -49,8 +46,8 @@ def submitted(service: Remote, job: Mapping[str, Any], *, detach: bool, as_json:
     follow(service, job, as_json=as_json)
 
 
-def follow(service: Remote, job: Mapping[str, Any], *, as_json: bool) -> NoReturn:
-    """Print the progress of a job until it has ended."""
+def follow(service: Remote, job: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the progress of a job until it has ended, and its outcome."""
     from sweeps.report.watch import changes
 
     printed: dict[str, str] = {}
@@ -64,8 +61,8 @@ def follow(service: Remote, job: Mapping[str, Any], *, as_json: bool) -> NoRetur
             if state == "running":
                 for line in changes(service.record(job["sweep"]), printed):
                     say(line)
-            elif state != "queued":
-                _print_outcome(service, job, as_json=as_json)
+            elif state != "queued" and _print_outcome(service, job, as_json=as_json):
+                return
             problem = ""
         except UnknownName:
             if state != "running":
@@ -77,8 +74,8 @@ def follow(service: Remote, job: Mapping[str, Any], *, as_json: bool) -> NoRetur
         time.sleep(POLL_EVERY_S)
 
 
-def _print_outcome(service: Remote, job: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the outcome of an ended job and exit; return if the service still has a record from before the end."""
+def _print_outcome(service: Remote, job: Mapping[str, Any], *, as_json: bool) -> bool:
+    """Print the outcome of an ended job; return False if the service still has a record from before the end."""
     if job["error"] is not None and job["state"] != "stopped":
         raise SweepsError(job["error"])
     if job["state"] == "cancelled":
@@ -86,22 +83,26 @@ def _print_outcome(service: Remote, job: Mapping[str, Any], *, as_json: bool) ->
     outcome = service.get(f"jobs/{job['id']}/outcome")["document"] or {}
     record = service.record(job["sweep"])
     if record.status == "running":
-        return
+        return False
     if job["error"] is not None:
         say(f"{job['sweep']}: {job['error']}")
     if job["verb"] == "reproduce":
         _print_reproduction(record, outcome, job["request"]["sweep"], as_json=as_json)
+        return True
     if not as_json and (model := outcome.get("model")):
         say(f"registered: version {model['version']} of {model['name']}, as {model['uri']}")
     show_outcome(record, as_json=as_json, document=outcome or record.as_json())
+    return True
 
 
-def _print_reproduction(record: SweepRecord, outcome: Mapping[str, Any], original: str, *, as_json: bool) -> NoReturn:
+def _print_reproduction(record: SweepRecord, outcome: Mapping[str, Any], original: str, *, as_json: bool) -> None:
     if "equal" not in outcome:
         raise SweepsError(
             f"{record.sweep} is {record.status}, and was not compared with {original}, since its driver was restarted "
             f"or ran on another machine; `python -m sweeps compare {original} {record.sweep}` compares them"
         )
+    if not outcome["equal"]:
+        exits_with(NO_SUCCESS)
     if as_json:
         print_json(outcome)
     else:
@@ -109,7 +110,6 @@ def _print_reproduction(record: SweepRecord, outcome: Mapping[str, Any], origina
 
         stdout.print(f"{record.sweep} {record.status}", highlight=False)
         print_repeated([Repeated.from_json(each) for each in outcome["metrics"]], stdout)
-    sys.exit(0 if outcome["equal"] else EXIT_STATUS["failed"])
 
 
 def run_body(tokens: Sequence[str], name: str | None) -> dict[str, Any]:

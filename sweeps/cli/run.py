@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
 from sweeps.cli import remote
 from sweeps.cli.app import as_json, moved_to, server, stdout, verb
-from sweeps.cli.output import print_dry_run, print_json, run_and_exit, say, show_outcome, typed
+from sweeps.cli.output import print_dry_run, print_json, print_result, run_and_show, say, show_outcome, typed
 from sweeps.cli.simulation import simulating
 from sweeps.cli.source import service_at, service_of, sweep_operations
 from sweeps.cli.wanted_model import register_left
@@ -78,13 +79,14 @@ def run(
         return
     if again:
         _await_store(plan.config.tracking.uri)
-        _continue_if_begun(plan, as_json=as_json)
+        if _continued_if_begun(plan, as_json=as_json):
+            return
     if detach:
         _run_in_background(plan, tokens, config_dirs, as_json=as_json)
         return
     from sweeps.driver.run import run as run_plan
 
-    run_and_exit(run_plan, plan, as_json=as_json)
+    run_and_show(run_plan, plan, as_json=as_json)
 
 
 def _await_store(uri: str) -> None:
@@ -96,13 +98,13 @@ def _await_store(uri: str) -> None:
         await_store(uri)
 
 
-def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
-    """Continue the sweep of this name and exit if there is one; otherwise remove the folder of a driver that died
-    before its search."""
+def _continued_if_begun(plan: Plan, *, as_json: bool) -> bool:
+    """Continue the sweep of this name if there is one, and return whether there was; otherwise remove the folder of a
+    driver that died before its search."""
     if plan.store is not None:
         refresh(plan.store, plan.folder)
     if not plan.folder.exists():
-        return
+        return False
     from sweeps.plan.unstarted import is_unstarted
     from sweeps.tracking.sweep_run import is_recorded
 
@@ -111,12 +113,14 @@ def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
 
         record = record_to_resume(plan.config.tracking.uri, plan.name, plan.folder, plan.location)
         _continue(record, None, as_json=as_json)
-    else:  # its driver was killed while Ray started
-        from sweeps.driver.folder_access import remove_folder
+        return True
+    # Its driver was killed while Ray started.
+    from sweeps.driver.folder_access import remove_folder
 
-        with only_driver(plan.folder, plan.name, store=plan.store):  # it may still run on another machine
-            pass
-        remove_folder(plan)
+    with only_driver(plan.folder, plan.name, store=plan.store):  # it may still run on another machine
+        pass
+    remove_folder(plan)
+    return False
 
 
 def _run_in_background(plan: Plan, tokens: Sequence[str], config_dirs: Sequence[Path], *, as_json: bool) -> None:
@@ -152,8 +156,8 @@ def resume(sweep: str, as_json: bool, folder: Path | None, operations: Operation
     _continue(record_to_resume(operations.uri, sweep, folder), folder, as_json=as_json)
 
 
-def _continue(record: SweepRecord, folder: Path | None, *, as_json: bool) -> NoReturn:
-    """Continue a recorded sweep, print its outcome and exit."""
+def _continue(record: SweepRecord, folder: Path | None, *, as_json: bool) -> None:
+    """Continue a recorded sweep, and print its outcome."""
     from sweeps.plan.complete_sweep import describe_completion, is_complete
     from sweeps.plan.resume import reopened
 
@@ -162,9 +166,10 @@ def _continue(record: SweepRecord, folder: Path | None, *, as_json: bool) -> NoR
         say(describe_completion(record, plan))
         register_left(record)
         show_outcome(record, as_json=as_json)
+        return
     from sweeps.driver.run import resume as resume_plan
 
-    run_and_exit(resume_plan, plan, as_json=as_json, then=register_left)
+    run_and_show(resume_plan, plan, as_json=as_json, then=register_left)
 
 
 @verb("extend")
@@ -201,7 +206,7 @@ def extend(sweep: str, tokens: tuple[str, ...], as_json: bool, folder: Path | No
     else:
         from sweeps.driver.run import resume as resume_plan
 
-        run_and_exit(resume_plan, plan, as_json=as_json)
+        run_and_show(resume_plan, plan, as_json=as_json)
 
 
 @verb("stop")
@@ -221,9 +226,7 @@ def stop(sweep: str, trial: str | None, as_json: bool, operations: Operations) -
         else:
             ending = "removed from the queue" if record == "cancelled" else "stopped before anything was recorded"
             stdout.print(f"{sweep} was {ending}", highlight=False)
-    elif as_json:
-        print_json(record.as_json())
-    else:
-        from sweeps.report.terminal_tables import print_outcome
+        return
+    from sweeps.report.terminal_tables import print_outcome
 
-        print_outcome(record, stdout)
+    print_result(record.as_json, partial(print_outcome, record), as_json=as_json)

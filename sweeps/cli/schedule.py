@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from sweeps.cli.app import PATH, app, as_json, of_service, server, stdout, verb
-from sweeps.cli.output import print_json, run_and_exit, say
+from sweeps.cli.output import print_json, print_result, run_and_show, say
 from sweeps.cli.remote import submitted
 from sweeps.cli.source import service_at
 from sweeps.errors import ConfigError, UserError
@@ -45,10 +46,7 @@ def list_schedules(tokens: tuple[str, ...], as_json: bool, server: str | None, c
     from sweeps.service.schedules.schedule_tables import print_schedules
 
     documents = _schedules(tokens, server, config_dirs).schedules()
-    if as_json:
-        print_json(documents)
-    else:
-        print_schedules(documents, stdout)
+    print_result(lambda: documents, partial(print_schedules, documents), as_json=as_json)
 
 
 @verb("next", schedule)
@@ -105,7 +103,7 @@ def run(name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, c
         + (", without the additions of its nights, which need a service" if definition.schedule.nights else "")
     )
     now = time.time()
-    run_and_exit(run_plan, definition.plan(now, definition.sweep_name(now)), as_json=as_json)
+    run_and_show(run_plan, definition.plan(now, definition.sweep_name(now)), as_json=as_json)
 
 
 @verb("pause", schedule)
@@ -140,10 +138,7 @@ def history(
     from sweeps.service.schedules.schedule_tables import print_versions
 
     documents = _schedules(tokens, server, config_dirs).versions(name)
-    if as_json:
-        print_json(documents)
-    else:
-        print_versions(name, documents, stdout)
+    print_result(lambda: documents, partial(print_versions, name, documents), as_json=as_json)
 
 
 @verb("nights", schedule)
@@ -158,10 +153,7 @@ def nights(
     from sweeps.service.schedules.schedule_tables import print_nights
 
     documents = _schedules(tokens, server, config_dirs).nights(name)
-    if as_json:
-        print_json(documents)
-    else:
-        print_nights(name, documents, stdout)
+    print_result(lambda: documents, partial(print_nights, name, documents), as_json=as_json)
 
 
 @verb("export", schedule)

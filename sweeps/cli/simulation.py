@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweeps.cli.app import PATH, stdout
-from sweeps.cli.output import exit_with_status, print_json, typed
+from sweeps.cli.app import PATH
+from sweeps.cli.output import exit_as, print_result, typed
 from sweeps.cli.source import service_at
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
     """Add ``--simulate`` and its options to ``run``; with the option, the search is simulated, and ``run`` is not
     called."""
 
-    @functools.wraps(function)
+    @wraps(function)
     def call(
         *,
         table: Path | None,
@@ -45,6 +45,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
             rates = None if lane_rates is None else _rates(lane_rates)
             inputs = _inputs(table, options["tokens"], options["config_dirs"], options["name"])
             _simulate(inputs, workers, seeds or 1, between or "forest", rates, as_json=options["as_json"])
+            return
         if any(each is not None for each in (workers, seeds, between, lane_rates)):
             raise click.UsageError("--workers, --seeds, --between and --lane-rates need --simulate TABLE")
         function(**options)
@@ -106,15 +107,12 @@ def _rates(text: str) -> LaneRates:
 
 def _simulate(
     inputs: Inputs, workers: int | None, seeds: int, between: Between, rates: LaneRates | None, *, as_json: bool
-) -> NoReturn:
-    """Simulate a sweep, print its outcome and exit."""
+) -> None:
+    """Simulate a sweep, and print its outcome."""
     # These import Ray and Optuna, which takes seconds; mistakes were reported before.
     from sweeps.simulate.run import simulate
     from sweeps.simulate.simulation_summary import print_simulation, simulation_document
 
     result = simulate(inputs, workers=workers, seeds=seeds, between=between, rates=rates)
-    if as_json:
-        print_json(simulation_document(result))
-    else:
-        print_simulation(result, stdout)
-    exit_with_status(result.sweeps[0].record)
+    exit_as(result.sweeps[0].record)
+    print_result(lambda: simulation_document(result), partial(print_simulation, result), as_json=as_json)

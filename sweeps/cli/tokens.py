@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import PATH, app, as_json, of_service, stdout, verb
-from sweeps.cli.output import print_json, say
+from sweeps.cli.app import PATH, app, as_json, of_service, verb
+from sweeps.cli.output import print_result, say
 from sweeps.errors import ConfigError
 from sweeps.files.whole_files import private_opener
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from sqlalchemy import Connection
 
     from sweeps.config.service import Service
@@ -87,10 +88,9 @@ def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path,
 
     with _database(tokens, config_dirs) as (_, connection):
         found = of.list_tokens(connection)
-    if as_json:
-        print_json([each.model_dump() for each in found])
-    else:
-        _print(found)
+    print_result(
+        lambda: [each.model_dump() for each in found], lambda console: console.print(_table(found)), as_json=as_json
+    )
 
 
 @verb("revoke", token)
@@ -126,7 +126,7 @@ def _write(file: Path, secret: str) -> None:
         raise ConfigError(f"--file={file}: cannot be written ({error.strerror}); give another one") from None
 
 
-def _print(found: list[Token]) -> None:
+def _table(found: list[Token]) -> Table:
     from rich.table import Table
 
     table = Table("id", "user", "role", "projects", "label", "created", "expires", "last used", "state", box=None)
@@ -135,7 +135,7 @@ def _print(found: list[Token]) -> None:
         state = "good" if each.is_valid(now) else "revoked" if each.revoked is not None else "expired"
         times = [_shown(each.created), _shown(each.expires), _shown(each.used)]
         table.add_row(str(each.id), each.user, each.role, ", ".join(each.projects), each.label, *times, state)
-    stdout.print(table)
+    return table
 
 
 def _shown(seconds: float | None) -> str:

@@ -8,14 +8,15 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
 
-from sweeps.cli.app import as_json, server, stdout, tracking_uri, verb
-from sweeps.cli.output import print_json, say
+from sweeps.cli.app import as_json, server, tracking_uri, verb
+from sweeps.cli.output import print_result, say
 from sweeps.cli.source import service_at
 from sweeps.errors import UserError
 from sweeps.operations.local import Local
@@ -139,7 +140,4 @@ def conf(group: str | None, as_json: bool, server: str | None, config_dirs: tupl
 
     service, path = service_at(server, config_dir=config_dirs), "confs" if group is None else f"confs/{quote(group)}"
     document = choices_document(config_dirs, group) if service is None else service.get(path)
-    if as_json:
-        print_json(document)
-    else:
-        print_choices(document, stdout)
+    print_result(lambda: document, partial(print_choices, document), as_json=as_json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 
-from sweeps.scaffold.option import MISSING, Option
+from sweeps.scaffold.option import Option
 from sweeps.scaffold.syntax import literal, name_of
 
 RELATED = ("n_head", "n_embd")
@@ -17,13 +17,15 @@ def read_options(tree: ast.Module) -> list[Option]:
     until = next((node.lineno for node in tree.body if _executes_a_file(node)), 0)
     options = []
     for node in tree.body:
-        if node.lineno >= until or not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
-            continue
-        name, value = node.targets[0].id, literal(node.value)
-        if value is MISSING or name.startswith("_") or not isinstance(value, int | float | str):
-            continue
-        excluded = "depends on another value; search both with a constraint" if name in RELATED else None
-        options.append(Option(name, type(value).__name__, value, excluded=excluded))
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name), *_], value=expression)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as expression)
+            ) if node.lineno < until and not name.startswith("_"):
+                value = literal(expression)
+                if isinstance(value, int | float | str):
+                    excluded = "depends on another value; search both with a constraint" if name in RELATED else None
+                    options.append(Option(name, type(value).__name__, value, excluded=excluded))
     return options
 
 

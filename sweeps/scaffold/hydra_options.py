@@ -34,16 +34,6 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
 
 
-class LightningLog(NamedTuple):
-    """Metrics that Lightning's CSV logger writes."""
-
-    word: str
-    """Override that chooses the logger."""
-    source: dict[str, str]
-    """An item of ``task.read``."""
-    metric: str
-
-
 class DefaultsEntry(NamedTuple):
     group: str
     """Group of the entry; empty for another top-level config."""
@@ -133,24 +123,27 @@ def _is_other(name: str) -> bool:
     return "." in name and name.partition(".")[0] in OTHER_SECTIONS
 
 
-def lightning_log(script: Path, config: HydraConfig, options: Sequence[Option]) -> LightningLog | None:
-    """Return the place where a Lightning application logs its metrics, if its config offers a CSV logger."""
+def lightning_log(
+    script: Path, config: HydraConfig, options: Sequence[Option]
+) -> tuple[list[str], list[dict[str, str]], list[str]]:
+    """Return the metric that a Lightning application logs, the item of ``task.read`` that finds it, and the override
+    that chooses the logger; nothing of them unless its config offers a CSV logger."""
     folder = script.parent / config.folder
     targets = [str(each.default) for each in options if each.name.endswith("_target_")]
-    if not any("lightning" in each and each.endswith("Trainer") for each in targets):
-        return None
-    logger = _load(folder / "logger" / "csv.yaml") if (folder / "logger" / "csv.yaml").is_file() else {}
+    is_lightning = any("lightning" in each and each.endswith("Trainer") for each in targets)
+    file = folder / "logger" / "csv.yaml"
+    logger = _load(file) if is_lightning and file.is_file() else {}
+    if not logger:
+        return [], [], []
     name = str((logger.get("csv") or {}).get("name") or "lightning_logs").strip("/")
     monitored = [
-        str(value)
+        value
         for file in sorted(folder.glob("callbacks/*.yaml"))
         for key, value in _flatten(_load(file))
         if key.rpartition(".")[2] == "monitor" and isinstance(value, str) and value not in ("???", "")
     ]
-    if not logger:
-        return None
     path = f"{{trial.folder}}/hydra/{name}/version_0/metrics.csv"
-    return LightningLog("logger=csv", {"kind": "csv", "path": path}, (monitored or ["val/loss"])[0])
+    return [*monitored, "val/loss"][:1], [{"kind": "csv", "path": path}], ["logger=csv"]
 
 
 def _load(file: Path) -> dict[str, Any]:

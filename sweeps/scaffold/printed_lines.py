@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 from collections.abc import Iterator
+from itertools import chain, takewhile
 
 from sweeps.scaffold.syntax import name_of
 
@@ -13,8 +13,9 @@ NUMBER = r"[-+]?[\d.]+(?:e[-+]?\d+)?|nan|inf"
 STEP_NAMES = ("step", "iter", "iteration", "global_step")
 
 
-def printed_patterns(tree: ast.Module, metric_names: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the metrics that each printed pattern contains, by pattern.
+def printed_patterns(tree: ast.Module, metric_names: tuple[str, ...]) -> tuple[list[str], list[dict[str, str]]]:
+    """Return the metrics that the script prints, the held-out ones first, and the items of ``task.read`` that find
+    them.
 
     Args:
         tree: The script.
@@ -28,7 +29,8 @@ def printed_patterns(tree: ast.Module, metric_names: tuple[str, ...]) -> dict[st
                 pattern, metrics = _pattern(text, metric_names)
                 if metrics:
                     found[pattern] = metrics
-    return found
+    names = sorted({*chain(*found.values())}, key=lambda name: ("val" not in name, name))
+    return names, [{"kind": "regex", "pattern": pattern} for pattern in found]
 
 
 def _pattern(text: ast.JoinedStr, metric_names: tuple[str, ...]) -> tuple[str, list[str]]:
@@ -70,7 +72,7 @@ def _trailing_name(text: str) -> str:
     stripped = text.rstrip()
     stripped = stripped[:-1].rstrip() if stripped.endswith((":", "=")) else stripped
     for word in reversed(stripped.split(" ")):
-        name = "".join(itertools.takewhile(lambda each: each.isalnum() or each == "_", reversed(word)))[::-1]
+        name = "".join(takewhile(lambda each: each.isalnum() or each == "_", reversed(word)))[::-1]
         if not name.isidentifier():
             break
         found.insert(0, name.lower())

@@ -51,11 +51,21 @@ def project_files(kind: Kind, name: str) -> dict[str, str]:
     return texts
 
 
-def own_test(name: str, conf_folder: str, short: Mapping[str, object]) -> str:
-    """Return the test of a project: the config makes a plan, and a short trial reports the metric."""
-    overrides = "".join(f"\n        {json.dumps(key)}: {value!r}," for key, value in short.items())
-    text = template("test_sweep.py").replace("\n        $short", overrides)
-    return Template(text).substitute(name=name, conf_folder=conf_folder)
+def own_test(name: str, conf_folder: str, short: Mapping[str, object] | None, values: str = "") -> str:
+    """Return the test of a project: the config makes a plan, and a short trial reports the metric.
+
+    Args:
+        name: Name of the config.
+        conf_folder: Its folder.
+        short: Overrides of a short trial; None for a test that only makes the plan, for trials that may take any time.
+        values: Overrides that the plan needs.
+    """
+    text, checks = template("test_sweep.py"), "the config"
+    if short is not None:
+        overrides = "".join(f"\n        {json.dumps(key)}: {value!r}," for key, value in short.items())
+        text += template("test_short_trial.py").replace("\n        $short", overrides)
+        checks += " and one short trial"
+    return Template(text).substitute(name=name, conf_folder=conf_folder, checks=checks, values=values)
 
 
 def _examples() -> str:

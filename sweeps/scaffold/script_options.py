@@ -71,17 +71,13 @@ def read_script(path: Path) -> ScriptOptions:
             "`init --kind=script` writes one that shows them"
         )
     unique = list({option.name: option for option in options}.values())
-    metrics = printed_metrics(tree)
-    checkpoint = globals_options.checkpoint_file(tree) if style == "globals" else ""
-    if hydra is not None and not metrics and (logged := hydra_options.lightning_log(path, hydra, unique)) is not None:
-        return ScriptOptions(style, unique, [logged.metric], [logged.source], words=[logged.word], notes=notes)
+    metrics, sources, words = printed_metrics(tree), list[dict[str, str]](), list[str]()
+    if hydra is not None and not metrics:
+        metrics, sources, words = hydra_options.lightning_log(path, hydra, unique)
     if style in ("hydra", "globals") and not metrics:
-        patterns = printed_patterns(tree, METRIC_NAMES)
-        sources = [{"kind": "regex", "pattern": pattern} for pattern in patterns]
-        found = {name for of_line in patterns.values() for name in of_line}
-        names = sorted(found, key=lambda name: ("val" not in name, name))  # held-out values first
-        return ScriptOptions(style, unique, names, sources, checkpoint, notes=notes)
-    return ScriptOptions(style, unique, metrics, [], checkpoint, notes=notes)
+        metrics, sources = printed_patterns(tree, METRIC_NAMES)
+    checkpoint = globals_options.checkpoint_file(tree) if style == "globals" else ""
+    return ScriptOptions(style, unique, metrics, sources, checkpoint, words, notes)
 
 
 def _parse(path: Path) -> ast.Module:

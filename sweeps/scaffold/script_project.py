@@ -46,7 +46,8 @@ def script_project(script: Path, read: ScriptOptions, folder: Path, name: str, c
         started = f"start_{script.stem}.py"
         texts[started] = Template(template("dotted_launcher.py")).substitute(script=json.dumps(target)[1:-1])
     texts[f"{conf_folder}/{name}.yaml"] = _conf(started, read, folder, name, conf_folder)
-    texts[TEST_FILE] = _plan_test(name, conf_folder, required_values(read))
+    given = {f"task.arguments.{option.name}": example_value(option) for option in required_values(read)}
+    texts[TEST_FILE] = own_test(name, conf_folder, None, f", {given!r}".replace("'", '"') if given else "")
     return texts
 
 
@@ -170,17 +171,6 @@ def _argument(value: Any) -> str:
     if value == "???":
         return "??? # the script demands it: replace ???, or give it on the command line"
     return json.dumps(value) if isinstance(value, _Interpolation) else scalar(value)
-
-
-def _plan_test(name: str, conf_folder: str, required: Iterable[Option]) -> str:
-    """Return a test that only makes the plan, for a script whose trials may take any time."""
-    whole = own_test(name, conf_folder, {})
-    text = whole.partition("\n\ndef test_a_short_trial")[0].rstrip() + "\n"
-    text = text.replace("Check the config and one short trial:", "Check the config:")
-    given = {f"task.arguments.{option.name}": example_value(option) for option in required}
-    if given:
-        text = text.replace(f'"{name}", config_dirs', f'"{name}", {given!r}, config_dirs'.replace("'", '"'))
-    return text
 
 
 def example_value(option: Option) -> Any:

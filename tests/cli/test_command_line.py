@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -52,6 +53,9 @@ Typed = Callable[..., tuple[int, str, str]]
         ),
         (["run", "conf=ray_train_function", "task._target_=mine:train"], ["mine:train", "such as mine.train"]),
         (["run", "conf=digits", "--config-dir=nowhere"], ["--config-dir=nowhere", "no such folder"]),
+        (["run", f"conf={'x' * 300}.yaml"], [f"{'x' * 300}.yaml: File name too long; use another path"]),
+        (["run", "conf=digits", f"output_dir={'x' * 300}"], ["x/digits-", ": File name too long; use another path"]),
+        (["init", "--kind=function", "x" * 300], ["x/train.py: File name too long; use another path"]),
         (["conf", "modle"], ["modle", "model"]),
         (["schedule", "lst"], ["lst", "did you mean list"]),
         (["schedule", "next", "nigtly"], ["nigtly", "did you mean nightly"]),
@@ -75,6 +79,21 @@ def test_a_mistake_exits_2_with_one_message_and_no_traceback(
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may look into every folder")
+@pytest.mark.parametrize(
+    "arguments",
+    ["run conf=locked/mine.yaml", "run conf=digits output_dir=locked/outputs", "init locked/mine --kind=lora"],
+)
+def test_a_path_in_a_folder_that_the_user_may_not_enter_is_named(arguments: str) -> None:
+    Path("locked").mkdir(mode=0)
+    restricted = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--") if os.geteuid() == 0 else ()
+    command = [*restricted, sys.executable, "-m", "sweeps", *arguments.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "locked" in done.stderr
+    assert "Permission denied; use another path" in done.stderr
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_command_started_with_closed_streams_works_and_no_file_gets_their_numbers(closed: str) -> None:
     code = "import sweeps.cli\nassert open('kept', 'w').fileno() > 2\nsweeps.cli.main()"
@@ -91,10 +110,15 @@ def test_a_command_whose_reader_has_ended_has_done_its_work(verb: str) -> None:
     assert ended.returncode == 0
 
 
-OUTCOME = """
+FAILED = """
 import sys
+from types import SimpleNamespace
 from sweeps.cli import app, main
+from sweeps.cli.app import as_json, stdout
 from sweeps.cli.output import show_outcome
+from sweeps.cli.remote import _print_reproduction
+from sweeps.cli.simulation import _simulate
+from sweeps.operations.local import Local
 from sweeps.tracking.reader import record_of
 from sweeps.tracking.store import RawRun
 
@@ -102,20 +126,47 @@ tags = {"sweeps.sweep": "first", "sweeps.kind": "sweep", "sweeps.state": "failed
 ids = dict(run_id="1" * 32, experiment_id="0", experiment="digits")
 run = RawRun(**ids, status="FAILED", started=1, ended=2, tags=tags, params={})
 record = record_of("sqlite:///mlflow.db", run, [])
-as_json = sys.argv.pop() == "json"
-app.command("outcome")(lambda: show_outcome(record, as_json=as_json))
-sys.argv = ["sweeps", "outcome"]
+result = SimpleNamespace(as_json=dict, differences=["one"], describe=str, sweeps=[SimpleNamespace(record=record)])
+
+Local.record = lambda *_: record
+for name, functions in {
+    "plan.resume": {"reopened": lambda *_: None},
+    "simulate.replay": {"replay": lambda _: result},
+    "simulate.run": {"simulate": lambda *_, **options: result},
+    "simulate.simulation_summary": {"simulation_document": None, "print_simulation": lambda *_: stdout.print("1")},
+}.items():
+    sys.modules[f"sweeps.{name}"] = SimpleNamespace(**functions)
+
+unequal = {"equal": False, "metrics": []}
+app.command("run-here")(as_json(lambda as_json: show_outcome(record, as_json=as_json)))
+app.command("reproduce-there")(lambda: _print_reproduction(record, unequal, "first", as_json=False))
+app.command("simulate")(lambda: _simulate(None, None, 1, "forest", None, as_json=False))
 main()
 """
 
 
-@pytest.mark.parametrize("form", ["json", "text"])
-def test_a_failed_sweep_whose_outcome_is_not_read_has_still_failed(form: str) -> None:
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "run-here",
+        "run-here --json",
+        "best first",
+        "show first --watch",
+        "replay first",
+        "reproduce-there",
+        "simulate",
+    ],
+)
+def test_a_command_without_success_whose_outcome_is_not_read_has_still_none(typed: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as closed:
         ended = subprocess.run(
-            [sys.executable, "-c", OUTCOME, form], stdout=closed, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-c", FAILED, *typed.split()],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert (ended.returncode, ended.stderr) == (1, "")
 
@@ -163,9 +214,11 @@ def test_a_user_without_a_home_folder_is_told_to_set_home(arguments: tuple[str, 
 
 
 def test_the_unknown_home_folder_of_another_user_is_not_taken_for_ones_own(typed: Typed) -> None:
-    _, _, said = typed("run", "conf=~nobody-of-this-name/sweep.yaml", "--dry-run")
-    assert "HOME: is not set" not in said
-    assert "home directory" in said
+    status, _, said = typed("run", "conf=~nobody-of-this-name/sweep.yaml", "--dry-run")
+    assert (status, said) == (
+        2,
+        "sweeps: ~NAME: there is no user of this name, or none with a home folder; write the whole path\n",
+    )
 
 
 def test_a_folder_that_exists_already_is_not_written_over(typed: Typed) -> None:

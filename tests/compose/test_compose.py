@@ -147,6 +147,8 @@ def test_null_removes_a_path_from_the_space_of_an_extended_config_however_both_w
         ("{type: categorical, choices: [32, 64]}", "{type: int, low: 16, high: 64}"),
         ("{type: ordinal, choices: [32, 64]}", "{type: int, low: 16, high: 64, step: 8}"),
         ("{type: constant, value: 32}", "{type: int, low: 16, high: 64, log: true}"),
+        ("{type: float, low: 16, high: 64, log: true}", "{type: int, low: 16, high: 64, log: false}"),
+        ("{type: categorical, choices: [32, 64]}", "{type: constant, value: 32}"),
         ("{type: int, low: 16, high: 64, step: 8}", "{type: categorical, choices: [32, 64]}"),
         ("{type: int, low: 16, high: 64, step: 8}", "{type: int, low: 16, high: 64, step: null}"),
         ("{type: int, low: 16, high: 64, when: {train.optimizer: sgd}}", "{type: int, low: 16, high: 64, when: null}"),
@@ -342,25 +344,6 @@ def test_an_argument_whose_name_has_dots_is_set_and_searched_as_it_is_written(tm
     assert "task.arguments.model.lr" not in fixed.config.space
     assert fixed.config.task.arguments["model.lr"] == 0.25  # type: ignore[union-attr]
     assert fixed.config.task.arguments["model"] == "small"  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("space", "kind", "expected"),
-    [
-        ("train.lr: {type: ordinal, choices: [0.1, 0.2]}", "ordinal", [0.1, 0.2]),
-        ("train.optimizer: {type: constant, value: sgd}", "constant", "sgd"),
-        ("train.lr: {type: int, low: 1, high: 2, log: false}", "int", 1),
-    ],
-)
-def test_a_distribution_of_another_kind_replaces_the_one_of_the_config_below(
-    space: str, kind: str, expected: object, tmp_path: Path
-) -> None:
-    (tmp_path / "below.yaml").write_text("defaults: [digits, _self_]\n")
-    (tmp_path / "above.yaml").write_text(f"defaults: [below, _self_]\nspace:\n  {space}\n")
-    path = "train.optimizer" if "optimizer" in space else "train.lr"
-    found = checked("above", folders=(tmp_path,)).config.space[path]
-    assert found.type == kind
-    assert next(getattr(found, key) for key in ("choices", "value", "low") if hasattr(found, key)) == expected
 
 
 def test_the_kind_of_a_distribution_can_be_changed_on_the_command_line() -> None:

@@ -14,15 +14,13 @@ from sweeps.validate.config_checks import check_sweep
 
 
 @pytest.mark.parametrize(
-    ("conf", "tokens", "error", "words"),
+    ("conf", "tokens", "words"),
     [
-        ("digit", [], UnknownName, ["conf=digit", "digits"]),
-        ("digits", ["model=conv_ne"], UnknownName, ["model=conv_ne", "conv_net"]),
-        ("digits", ["~model", "space=none"], ConfigError, ["model", "required", "image_classification"]),
+        ("digit", [], ["conf=digit", "digits"]),
+        ("digits", ["~model", "space=none"], ["model", "required", "image_classification"]),
         (
             "digits",
             ["task=function", "task._target_=os.getcwd"],
-            ConfigError,
             [
                 "model, data, train, strategy",
                 "task.kind=function ignores these sections",
@@ -30,140 +28,146 @@ from sweeps.validate.config_checks import check_sweep
                 "use task=image",
             ],
         ),
-        ("ray_train_function", ["train.lr=3"], ConfigError, ["train: task.kind=function ignores this section"]),
-        ("ray_train_function", ["+model=conv_net"], ConfigError, ["model", "task.arguments"]),
-        ("ray_train_function", ["checkpoint.every=3"], ConfigError, ["checkpoint.every=3", "remove it"]),
-        ("ray_train_function", ["task.argument.lr=3"], ConfigError, ["task.argument", "task.arguments"]),
-        (
-            "digits",
-            ["my_rate=3"],
-            ConfigError,
-            ["my_rate=3: there is no such key; a value of your own belongs below vars"],
-        ),
-        ("digits", ["train.max_steps=null"], ConfigError, ["train: give max_steps, as in max_steps: 200, or epochs"]),
-        (
-            "digits",
-            ["~checkpoint"],
-            ConfigError,
-            ["checkpoint: is required and has no default; choose an option, as `checkpoint: OPTION`"],
-        ),
-        ("digits", ["modle=conv_net"], ConfigError, ["modle", "did you mean model"]),
-        ("digits", ["train.lrr=3"], ConfigError, ["train.lrr=3", "did you mean train.lr"]),
-        ("digits", ["train.LR=3"], ConfigError, ["train.LR=3", "did you mean train.lr"]),
-        ("digits", ["search.mode=maximize"], ConfigError, ["search.mode='maximize'", "did you mean max?"]),
-        ("digits", ["train.lr=abc"], ConfigError, ["train.lr='abc'", "number"]),
-        ("llm_lora", ["data=text", "data.path=2026"], ConfigError, ["data.path=2026", """'data.path="2026"'"""]),
-        ("digits", ["train.lr=-1"], ConfigError, ["train.lr=-1", "greater than 0"]),
-        ("digits", ["space.train.lr.low=3", "space.train.lr.high=1"], ConfigError, ["train.lr", "low=3", "high=1"]),
-        ("digits", ["space.train.lr.low=0"], ConfigError, ["space.train.lr", "low=0", "logarithm"]),
-        ("digits", ["~space.train.l"], UnknownName, ["train.l", "train.lr"]),
-        (
-            "digits",
-            ["space.train.lrr={type: float, low: 0, high: 1}"],
-            ConfigError,
-            ["space.train.lrr: the config has no such value; did you mean train.lr"],
-        ),
-        (
-            "digits",
-            ["space.task.arguments.max_depth={type: int, low: 1, high: 6}"],
-            ConfigError,
-            ["the config has no such value; remove this range (~space.task.arguments.max_depth)"],
-        ),
+        ("ray_train_function", ["train.lr=3"], ["train: task.kind=function ignores this section"]),
+        ("ray_train_function", ["+model=conv_net"], ["model", "task.arguments"]),
+        ("ray_train_function", ["checkpoint.every=3"], ["checkpoint.every=3", "remove it"]),
+        ("ray_train_function", ["task.argument.lr=3"], ["task.argument", "task.arguments"]),
+        ("llm_lora", ["data=text", "data.path=2026"], ["data.path=2026", """'data.path="2026"'"""]),
+        ("digits", ["space.train.lr.low=3", "space.train.lr.high=1"], ["train.lr", "low=3", "high=1"]),
         (
             "llm_lora",
             ["model.lora=null"],
-            ConfigError,
             ["space.model.lora.r: the config has no such value; model.lora is null: set it, or remove this range"],
         ),
-        (
-            "digits",
-            ["search.sampler=tpe"],
-            ConfigError,
-            ["remove it here, and write search/sampler=tpe on the command line"],
-        ),
-        ("digits", ["search.direction=min"], ConfigError, ["did you mean search.mode?"]),
-        ("digits", ["search.constraints='a < b'"], ConfigError, ["""write 'search.constraints=["a < b"]'"""]),
-        ("digits", ["train.eval_every=${lr}"], ConfigError, ["does not set lr", "write ${train.lr}"]),
-        ("digits", ["train.eval_every=${HOME}"], ConfigError, ["does not set HOME", "${oc.env:HOME}"]),
-        ("digits", ["train.eval_every=${mine}"], ConfigError, ["${vars.mine}, and below vars the line mine: VALUE"]),
-        ("digits", ["train.eval_every=${vars.mine}"], ConfigError, ["add it, as in `vars: {mine: VALUE}`"]),
-        ("digits", ["name='my sweep'"], ConfigError, ["name='my sweep': must have only letters, digits, '.', '_'"]),
-        ("digits", ["~search/sampler"], ConfigError, ["as `search/sampler: OPTION` in the config's defaults"]),
-        ("digits", ["space.search.num_trials={type: int, low: 1, high: 2}"], ConfigError, ["num_trials", "sweep"]),
-        ("digits", ["model.channels=choice(4, 8)"], ConfigError, ["model.channels", "when: {model: conv_net}"]),
-        ("digits", ["space.model.depth.when={modl: 1}"], ConfigError, ["modl", "model"]),
-        ("digits", ["space.train.lr.low=-1", "space.train.lr.log=false"], ConfigError, ["train.lr", "-1"]),
-        ("digits", ["search.metric=eval/los"], ConfigError, ["search.metric=eval/los: ", "; did you mean eval/loss"]),
-        ("digits", ["train.global_batch_size=33"], ConfigError, ["global_batch_size=33", "32 or 34"]),
-        ("llm_lora", ["model=conv_net"], ConfigError, ["model.kind=conv_net", "causal_lm"]),
-        ("llm_lora", ["model=huggingface"], ConfigError, ["model.path", "must be given"]),
-        ("digits", ["train.lr=${nope}"], ConfigError, ["train.lr", "does not set nope"]),
-        ("digits", ["a b"], ConfigError, ["a b", "key=value"]),
-        ("digits", ["=3"], ConfigError, ["=3", "key"]),
-        ("digits", [" train.lr=3"], ConfigError, ["without blanks around =: train.lr=3"]),
-        ("digits", ["search.limits.eval/loss.max=3"], ConfigError, ["'search.limits={eval/loss: {max: 3}}'"]),
-        ("digits", ["search/sampler.kind=tpe"], ConfigError, ["write search.sampler.kind=tpe"]),
-        ("digits", ["train/note.a=b c; d"], ConfigError, ["write 'train.note.a=b c; d'"]),
-        ("digits", ["space.train.lr.when.model=conv_net"], ConfigError, ["'space.train.lr.when={model: conv_net}'"]),
-        ("digits", ["space.train.lr.prior.value=0.01"], ConfigError, ["'space.train.lr.prior={value: 0.01}'"]),
-        ("digits", ["train.lr=tag(lgo, interval(1, 2))"], ConfigError, ["lgo", "log"]),
-        ("digits", ["train.lr=range(0.1, 1, 0)"], ConfigError, ["range(0.1, 1, 0)", "positive step"]),
-        ("digits", ["train.lr=range(0.1, inf)"], ConfigError, ["range(0.1, inf)", "must be finite"]),
-        ("digits", ["train.max_steps=sort(range(80, 10, -20))"], ConfigError, ["sort(range", "remove sort"]),
-        ("digits", ["train=null"], ConfigError, ["train=null", "is a group"]),
-        ("digits", ["space=null"], ConfigError, ["space=null", "write space=none"]),
-        ("digits", ["space=None"], UnknownName, ["space=None", "did you mean none?"]),
-        ("digits", ["space.model.choices=[conv_net, 5]"], ConfigError, ["space.model.choices.1=5", "option"]),
-        ("digits", ["space.model.choices=[]"], ConfigError, ["space.model.choices=[]: must have at least 1 item"]),
-        ("digits", ["task.kind=[a]"], ConfigError, ["task.kind=", "['a']", "must be one of"]),
+        ("digits", ["space.train.lr.low=-1", "space.train.lr.log=false"], ["train.lr", "-1"]),
+        ("llm_lora", ["model=conv_net"], ["model.kind=conv_net", "causal_lm"]),
+        ("llm_lora", ["model=huggingface"], ["model.path", "must be given"]),
         (
             "digits",
             ["space=none", "search/sampler=gp", "space.train.lr={type: float, low: 0, high: 1, step: 1e-320}"],
-            ConfigError,
             ["space.train.lr: search.sampler.kind=gp lists its inf values"],
         ),
-        ("digits", ["space.train.lr.low=nan"], ConfigError, ["space.train.lr.low=nan", "finite"]),
-        ("digits", ["train.lr=choice(0.1, nan)"], ConfigError, ["choices has nan", "null or text"]),
-        (
-            "digits",
-            ["space.train.lr={type: float, low: -1e308, high: 1e308, log: false}"],
-            ConfigError,
-            ["space.train.lr: low=-1e+308 and high=1e+308 are further apart than"],
-        ),
-        (
-            "digits",
-            ["space.train.lr={type: float, low: 1, high: 10, log: true, step: 1}"],
-            ConfigError,
-            ["space.train.lr: log and step=1.0 exclude each other"],
-        ),
-        ("digits", ["space.train.lr.high=1e400"], ConfigError, ["space.train.lr.high=inf", "finite"]),
-        ("digits", [f"cluster.num_cpus=1{'0' * 400}"], ConfigError, ["cluster.num_cpus", "less than"]),
-        ("digits", ["seed=5000000000"], ConfigError, ["seed=5000000000", "less than"]),
-        ("digits", ["tracking.uri="], ConfigError, ["tracking.uri=''", "at least 1 character"]),
-        ("digits", ["space.train.momentum.when={train.optimizer: sdg}"], ConfigError, ["momentum.when", "sdg", "sgd"]),
-        ("digits", ["space.train.momentum.when={train.optimizer: []}"], ConfigError, ["when.train.optimizer=[]"]),
-        ("digits", ["space.model.depth.when={model: vit}"], UnknownName, ["when.model='vit'", "vision_transformer"]),
-        (
-            "digits",
-            ["search=grid", "space=none", "train.lr=range(0.1, 1, 1e-9)"],
-            ConfigError,
-            ["train.lr", "step=1e-09", "larger"],
-        ),
+        ("digits", ["search=grid", "space=none", "train.lr=range(0.1, 1, 1e-9)"], ["train.lr", "step=1e-09", "larger"]),
         (
             "digits",
             ["search=grid", "space=none", "train.max_steps=range(1, 2000)", "train.log_every=range(1, 2000)"],
-            ConfigError,
             ["more than 100,000 points"],
         ),
     ],
 )
 def test_a_mistake_is_answered_with_the_key_the_value_and_the_fix(
-    conf: str, tokens: list[str], error: type[Exception], words: list[str]
+    conf: str, tokens: list[str], words: list[str]
 ) -> None:
-    with pytest.raises(error) as raised:
-        checked(conf, *tokens)
-    for word in words:
-        assert word in str(raised.value)
+    message = refusal(conf, *tokens)
+    assert not [word for word in words if word not in message], message
+
+
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        ("model=conv_ne", ["model=conv_ne", "conv_net"]),
+        ("my_rate=3", ["my_rate=3: there is no such key; a value of your own belongs below vars"]),
+        ("train.max_steps=null", ["train: give max_steps, as in max_steps: 200, or epochs"]),
+        ("~checkpoint", ["checkpoint: is required and has no default; choose an option, as `checkpoint: OPTION`"]),
+        ("modle=conv_net", ["modle", "did you mean model"]),
+        ("train.lrr=3", ["train.lrr=3", "did you mean train.lr"]),
+        ("train.LR=3", ["train.LR=3", "did you mean train.lr"]),
+        ("search.mode=maximize", ["search.mode='maximize'", "did you mean max?"]),
+        ("train.lr=abc", ["train.lr='abc'", "number"]),
+        ("train.lr=-1", ["train.lr=-1", "greater than 0"]),
+        ("space.train.lr.low=0", ["space.train.lr", "low=0", "logarithm"]),
+        ("~space.train.l", ["train.l", "train.lr"]),
+        (
+            "space.train.lrr={type: float, low: 0, high: 1}",
+            ["space.train.lrr: the config has no such value; did you mean train.lr"],
+        ),
+        (
+            "space.task.arguments.max_depth={type: int, low: 1, high: 6}",
+            ["the config has no such value; remove this range (~space.task.arguments.max_depth)"],
+        ),
+        ("search.sampler=tpe", ["remove it here, and write search/sampler=tpe on the command line"]),
+        ("search.direction=min", ["did you mean search.mode?"]),
+        ("search.constraints='a < b'", ["""write 'search.constraints=["a < b"]'"""]),
+        ("train.eval_every=${lr}", ["does not set lr", "write ${train.lr}"]),
+        ("train.eval_every=${HOME}", ["does not set HOME", "${oc.env:HOME}"]),
+        ("train.eval_every=${mine}", ["${vars.mine}, and below vars the line mine: VALUE"]),
+        ("train.eval_every=${vars.mine}", ["add it, as in `vars: {mine: VALUE}`"]),
+        ("name='my sweep'", ["name='my sweep': must have only letters, digits, '.', '_'"]),
+        ("~search/sampler", ["as `search/sampler: OPTION` in the config's defaults"]),
+        ("space.search.num_trials={type: int, low: 1, high: 2}", ["num_trials", "sweep"]),
+        ("model.channels=choice(4, 8)", ["model.channels", "when: {model: conv_net}"]),
+        ("space.model.depth.when={modl: 1}", ["modl", "model"]),
+        ("search.metric=eval/los", ["search.metric=eval/los: ", "; did you mean eval/loss"]),
+        ("train.global_batch_size=33", ["global_batch_size=33", "32 or 34"]),
+        ("train.lr=${nope}", ["train.lr", "does not set nope"]),
+        ("a b", ["a b", "key=value"]),
+        ("=3", ["=3", "key"]),
+        (" train.lr=3", ["without blanks around =: train.lr=3"]),
+        ("search.limits.eval/loss.max=3", ["'search.limits={eval/loss: {max: 3}}'"]),
+        ("search/sampler.kind=tpe", ["write search.sampler.kind=tpe"]),
+        ("train/note.a=b c; d", ["write 'train.note.a=b c; d'"]),
+        ("space.train.lr.when.model=conv_net", ["'space.train.lr.when={model: conv_net}'"]),
+        ("space.train.lr.prior.value=0.01", ["'space.train.lr.prior={value: 0.01}'"]),
+        ("train.lr=tag(lgo, interval(1, 2))", ["lgo", "log"]),
+        ("train.lr=range(0.1, 1, 0)", ["range(0.1, 1, 0)", "positive step"]),
+        ("train.lr=range(0.1, inf)", ["range(0.1, inf)", "must be finite"]),
+        ("train.max_steps=sort(range(80, 10, -20))", ["sort(range", "remove sort"]),
+        ("train=null", ["train=null", "is a group"]),
+        ("space=null", ["space=null", "write space=none"]),
+        ("space=None", ["space=None", "did you mean none?"]),
+        ("space.model.choices=[conv_net, 5]", ["space.model.choices.1=5", "option"]),
+        ("space.model.choices=[]", ["space.model.choices=[]: must have at least 1 item"]),
+        ("task.kind=[a]", ["task.kind=", "['a']", "must be one of"]),
+        ("space.train.lr.low=nan", ["space.train.lr.low=nan", "finite"]),
+        ("train.lr=choice(0.1, nan)", ["choices has nan", "null or text"]),
+        (
+            "space.train.lr={type: float, low: -1e308, high: 1e308, log: false}",
+            ["space.train.lr: low=-1e+308 and high=1e+308 are further apart than"],
+        ),
+        (
+            "space.train.lr={type: float, low: 1, high: 10, log: true, step: 1}",
+            ["space.train.lr: log and step=1.0 exclude each other"],
+        ),
+        ("space.train.lr.high=1e400", ["space.train.lr.high=inf", "finite"]),
+        (f"cluster.num_cpus=1{'0' * 400}", ["cluster.num_cpus", "less than"]),
+        ("seed=5000000000", ["seed=5000000000", "less than"]),
+        ("tracking.uri=", ["tracking.uri=''", "at least 1 character"]),
+        ("space.train.momentum.when={train.optimizer: sdg}", ["momentum.when", "sdg", "sgd"]),
+        ("space.train.momentum.when={train.optimizer: []}", ["when.train.optimizer=[]"]),
+        ("space.model.depth.when={model: vit}", ["when.model='vit'", "vision_transformer"]),
+        ("hydra.run.dir=x", ["hydra.run.dir=x: is a setting of Hydra's own program,", "output_dir"]),
+        ("hydra/sweeper=optuna", ["hydra/sweeper=optuna: is a setting of", "write search.num_trials"]),
+        ("hydra.sweeper.n_trials=3", ["write search.num_trials, search/sampler"]),
+        ("hydra.searchpath=[file:///tmp]", ["--config-dir=DIR"]),
+        ("~hydra", ["remove it"]),
+        ("model@part=conv_net", ["puts no option of model at part; write model=OPTION"]),
+        ("+model=conv_net", ["chooses the group model twice;", "model=OPTION without a +"]),
+        ("~trani", ["~trani: there is nothing of this name to remove; did you mean train"]),
+        ("+space=lora", ["chooses the group space twice;", "space=OPTION without a +"]),
+        ("train/lr=5", ["train/lr=5: there is no such key; write train.lr"]),
+        ("train..lr=5", ["write it without empty names between dots: train.lr=5"]),
+        ("train.max_steps=${calc:max(1, 2)}", ["is no interpolation", "; write the expression of calc in quotes"]),
+        ("train.max_steps=${calc:1,2}", ["calc has 2 arguments; write the expression of calc in quotes"]),
+        ("train.lr=0.1,tag(log,interval(1,2))", ["choices are values, and one of these is a range"]),
+        ("space.train.lr=interval(1, 2)", ["space.train.lr=interval(1, 2): write a range without `space.`"]),
+        ("++checkpoint.keep={best: true}", ["checkpoint.keep={'best': True}: must be a list, as in [VALUE, VALUE]"]),
+        ("search={sampler: [1]}", ["search.sampler=[1]: must have keys of its own, as in {key: value}"]),
+        (
+            "train={lr: interval(1, 2)}",
+            ["inside of another value; search train.lr itself, as in 'train.lr=choice(A, B)'"],
+        ),
+        ("vars={a: {b: [choice(1, 2)]}}", ["search vars.a.b itself"]),
+        ("train.optimizer=[choice(adamw, sgd)]", ["search train.optimizer itself"]),
+        (
+            "task.options.--lr=0.1,0.2",
+            ["YAML file, as in `space: {task.options.--lr: {type: categorical, choices: [A, B]}}`"],
+        ),
+    ],
+)
+def test_a_mistake_in_one_value_is_answered_with_the_key_the_value_and_the_fix(token: str, words: list[str]) -> None:
+    message = refusal("digits", token)
+    assert not [word for word in words if word not in message], message
+    assert not any(odd in message for odd in ("++", "Sweep(", "None."))
 
 
 def test_all_mistakes_are_told_at_once() -> None:
@@ -213,64 +217,9 @@ def test_a_value_of_no_form_that_its_key_may_have_is_told_in_one_line(token: str
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("choices", "words"),
-    [
-        ("[auto, off, sdpa]", ["line 4", "off", "is false to YAML", "'off'"]),
-        ("\n    - yes\n    - maybe", ["line 5", "yes", "is true to YAML"]),
-    ],
-)
-def test_words_that_yaml_reads_as_booleans_are_refused_among_others(
-    choices: str, words: list[str], tmp_path: Path
-) -> None:
-    space = f"space:\n  task.arguments.x:\n    choices: {choices}\n    type: categorical\n"
-    (tmp_path / "words.yaml").write_text(f"defaults: [ray_train_function, _self_]\n{space}")
-    message = refusal("words", folders=(tmp_path,))
-    for word in words:
-        assert word in message
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("train: {max_steps: 1:30}", "line 2, column 20: 1:30 is 90 to YAML, which counts in sixties"),
-        ("vars: {ratios: [16:9]}", "16:9 is 969 to YAML, which counts in sixties; for the text write '16:9' in quotes"),
-        ("vars: {time: 1:30.5}", "1:30.5 is 90.5 to YAML"),
-        ("train: {max_steps: 010}", "line 2, column 20: 010 is 8 to YAML, which takes a number that begins with 0"),
-        ("vars: {ids: [008, 012]}", "012 is 10 to YAML, which takes a number that begins with 0 as octal"),
-    ],
-)
-def test_a_text_that_yaml_reads_as_a_number_in_base_60_or_8_is_refused(line: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text(f"defaults: [digits, _self_]\n{line}\n")
-    assert message in refusal("base", folders=(tmp_path,))
-
-
 def test_a_text_with_colons_is_a_text_and_a_time_of_a_schedule_may_be_unquoted(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("defaults: [digits, _self_]\nvars: {a: '16:9', b: 1:80, c: a:1:2, d: '010'}\n")
     assert checked("base", folders=(tmp_path,)).config.vars == {"a": "16:9", "b": "1:80", "c": "a:1:2", "d": "010"}
-
-
-@pytest.mark.parametrize("text", ["train:\n \u00a0lr: 0.1\n", "train:\n\u3000lr: 0.1\n", "seed:\u00a03\n"])
-def test_a_blank_that_is_none_to_yaml_is_named_with_its_line(text: str, tmp_path: Path) -> None:
-    (tmp_path / "blanks.yaml").write_text(f"defaults: [digits, _self_]\n{text}")
-    with pytest.raises(ConfigError, match=r"blanks.yaml: line [23], column \d+: .* replace it with a normal space"):
-        checked("blanks", folders=(tmp_path,))
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("null: 3", "line 4, column 3: the key null is null to YAML; write 'null' in quotes"),
-        ("on: 3", "line 4, column 3: the key on is a boolean to YAML; write 'on' in quotes"),
-        ("1.5: 3", "it is the name of a key: write it in quotes, as in '1.5': VALUE"),
-        ("1: 3", "it is the name of a key: write it in quotes, as in '1': VALUE"),
-        ("x: {1: 3}", "task.arguments.x.1: is a key, which must be text; write it in quotes, as in '1': VALUE"),
-        ("x: [{y: {2.5: 3}}]", "task.arguments.x.0.y.2.5: is a key, which must be text; write it in quotes"),
-    ],
-)
-def test_a_key_that_yaml_does_not_take_for_a_text_is_named(line: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "keys.yaml").write_text(f"defaults: [ray_train_function, _self_]\ntask:\n arguments:\n  {line}\n")
-    assert message in refusal("keys", folders=(tmp_path,))
 
 
 def test_a_wrong_value_that_is_called_like_its_key_is_not_taken_for_one() -> None:
@@ -289,44 +238,93 @@ def test_two_options_that_search_a_path_in_different_ranges_are_named(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "words"),
     [
-        ("space: {model: {type: categorical, choices: []}}", "space.model.choices=[]: must have at least 1 item"),
-        ("space: train.lr", "space=train.lr: must be distributions by path, as in space: {train.lr: {type: float"),
-        ("space: ${vars.nothing}", "space=${vars.nothing}: must be distributions by path"),
-        ("task: {kind: [function]}", "must be one of 'causal_lm', 'image"),
-        ("model: vision_transformer", "; remove it here, and write model=vision_transformer on the command line, or"),
-        ("search: {sampler: random}", "; remove it here, and write search/sampler=random on the command line, or"),
+        ("train: {max_steps: 1:30}", ["line 2, column 20: 1:30 is 90 to YAML, which counts in sixties"]),
+        (
+            "vars: {ratios: [16:9]}",
+            ["16:9 is 969 to YAML, which counts in sixties; for the text write '16:9' in quotes"],
+        ),
+        ("vars: {time: 1:30.5}", ["1:30.5 is 90.5 to YAML"]),
+        ("train: {max_steps: 010}", ["line 2, column 20: 010 is 8 to YAML, which takes a number that begins with 0"]),
+        ("vars: {ids: [008, 012]}", ["012 is 10 to YAML, which takes a number that begins with 0 as octal"]),
+        ("train:\n \u00a0lr: 0.1", ["mine.yaml: line ", ", column ", "replace it with a normal space"]),
+        ("train:\n\u3000lr: 0.1", ["mine.yaml: line ", ", column ", "replace it with a normal space"]),
+        ("seed:\u00a03", ["mine.yaml: line ", ", column ", "replace it with a normal space"]),
+        ("space: {model: {type: categorical, choices: []}}", ["space.model.choices=[]: must have at least 1 item"]),
+        ("space: train.lr", ["space=train.lr: must be distributions by path, as in space: {train.lr: {type: float"]),
+        ("space: ${vars.nothing}", ["space=${vars.nothing}: must be distributions by path"]),
+        ("task: {kind: [function]}", ["must be one of 'causal_lm', 'image"]),
+        ("model: vision_transformer", ["; remove it here, and write model=vision_transformer on the command line, or"]),
+        ("search: {sampler: random}", ["; remove it here, and write search/sampler=random on the command line, or"]),
         (
             "train: lora",
-            "; remove it here, and write train=lora on the command line, or choose it in the file's defaults",
+            ["; remove it here, and write train=lora on the command line, or choose it in the file's defaults"],
         ),
         (
             "search/sampler: tpe",
-            "there is no such key; write `- override search/sampler: OPTION` in the file's defaults",
+            ["there is no such key; write `- override search/sampler: OPTION` in the file's defaults"],
         ),
-        ("train.lr: 0.1", "train.lr=0.1: there is no such key; write it nested, as in `train: {lr: VALUE}`"),
-        (
-            "search: {stop.cost: 3}",
-            "search.stop.cost=3: there is no such key; write it nested, as in `search: {stop",
-        ),
+        ("train.lr: 0.1", ["train.lr=0.1: there is no such key; write it nested, as in `train: {lr: VALUE}`"]),
+        ("search: {stop.cost: 3}", ["search.stop.cost=3: there is no such key; write it nested, as in `search: {stop"]),
         (
             "train: {lr: {low: 0.1, high: 1}}",
-            "; to search it, move it: `space: {train.lr: {type: float, low: LOW, high: HIGH}}`",
+            ["; to search it, move it: `space: {train.lr: {type: float, low: LOW, high: HIGH}}`"],
         ),
-        ("train: {lr: 'loguniform(0.1, 1)'}", "on the command line write 'train.lr=tag(log, interval(0.1, 1))'"),
-        ("train: {lr: 'choice(0.1, 1)'}", "on the command line write 'train.lr=choice(0.1, 1)'"),
-        ("train: {max_steps: 'interval(10, 99)'}", "on the command line write 'train.max_steps=interval(10, 99)'"),
-        ("space: {train.lr: 'interval(0.1, 1)'}", "on the command line write 'train.lr=interval(0.1, 1)'"),
-        ("train: {lr: '${lr}'}", "write ${vars.lr}, and below vars the line lr: VALUE"),
-        ("train: {lr: '${lr}'}\nvars: {lr: 0.1}", "write ${vars.lr}"),
-        ("train: {lr: '${a.b.mine}'}", "write ${vars.mine}, and below vars the line mine: VALUE"),
-        ("search: {metric: ['${metric}']}", "write ${vars.metric}, and below vars the line metric: VALUE"),
+        ("train: {lr: 'loguniform(0.1, 1)'}", ["on the command line write 'train.lr=tag(log, interval(0.1, 1))'"]),
+        ("train: {lr: 'choice(0.1, 1)'}", ["on the command line write 'train.lr=choice(0.1, 1)'"]),
+        ("train: {max_steps: 'interval(10, 99)'}", ["on the command line write 'train.max_steps=interval(10, 99)'"]),
+        ("space: {train.lr: 'interval(0.1, 1)'}", ["on the command line write 'train.lr=interval(0.1, 1)'"]),
+        ("train: {lr: '${lr}'}", ["write ${vars.lr}, and below vars the line lr: VALUE"]),
+        ("train: {lr: '${lr}'}\nvars: {lr: 0.1}", ["write ${vars.lr}"]),
+        ("train: {lr: '${a.b.mine}'}", ["write ${vars.mine}, and below vars the line mine: VALUE"]),
+        ("search: {metric: ['${metric}']}", ["write ${vars.metric}, and below vars the line metric: VALUE"]),
+        ("hydra: {run: {dir: x}}", ["conf=mine: hydra.run=", "is a setting of Hydra's own program"]),
+        ("output_dir: ${hydra:runtime.output_dir}", ["only Hydra's own program has", "write the value itself"]),
+        ("vars: {a: '\\${b', c: ['${calc:max(1)}']}", ["line 2, column 23: ${calc:max(1)} is no inter", "quotes"]),
+        ("vars: &a {b: *a, c: '${'}", ["refer to themselves"]),
+        ("train: {lr: '${double:2}'}", ["no resolver double;", "SWEEPS_CONFIG_MODULES=MODULE"]),
     ],
 )
-def test_a_section_a_space_or_a_kind_of_another_form_is_named(text: str, message: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_file_is_answered_with_its_place_and_the_fix(
+    text: str, words: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "mine.yaml").write_text(f"defaults: [digits, _self_]\n{text}\n")
-    assert message in refusal("mine", folders=(tmp_path,))
+    message = refusal("mine", folders=(tmp_path,))
+    assert not [word for word in words if word not in message], message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "space:\n  task.arguments.x:\n    choices: [auto, off, sdpa]\n    type: categorical",
+            ["line 4", "off", "is false to YAML", "'off'"],
+        ),
+        (
+            "space:\n  task.arguments.x:\n    choices: \n    - yes\n    - maybe\n    type: categorical",
+            ["line 5", "yes", "is true to YAML"],
+        ),
+        ("task:\n arguments:\n  null: 3", ["line 4, column 3: the key null is null to YAML; write 'null' in quotes"]),
+        ("task:\n arguments:\n  on: 3", ["line 4, column 3: the key on is a boolean to YAML; write 'on' in quotes"]),
+        ("task:\n arguments:\n  1.5: 3", ["it is the name of a key: write it in quotes, as in '1.5': VALUE"]),
+        ("task:\n arguments:\n  1: 3", ["it is the name of a key: write it in quotes, as in '1': VALUE"]),
+        (
+            "task:\n arguments:\n  x: {1: 3}",
+            ["task.arguments.x.1: is a key, which must be text; write it in quotes, as in '1': VALUE"],
+        ),
+        (
+            "task:\n arguments:\n  x: [{y: {2.5: 3}}]",
+            ["task.arguments.x.0.y.2.5: is a key, which must be text; write it in quotes"],
+        ),
+    ],
+)
+def test_a_text_that_yaml_reads_otherwise_is_named_in_arguments_of_any_name(
+    text: str, words: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text(f"defaults: [ray_train_function, _self_]\n{text}\n")
+    message = refusal("mine", folders=(tmp_path,))
+    assert not [word for word in words if word not in message], message
 
 
 def test_a_condition_that_is_a_list_is_named_in_the_space_of_an_option(tmp_path: Path) -> None:
@@ -345,74 +343,6 @@ def test_a_space_inside_of_an_options_own_section_says_how_to_write_it(tmp_path:
     )
     with pytest.raises(ConfigError, match=r"model.space=.*begin the option's file with `# @package _global_`"):
         checked("digits", "space=none", "model=deep", folders=(tmp_path,))
-
-
-@pytest.mark.parametrize(
-    ("token", "words"),
-    [
-        ("hydra.run.dir=x", "hydra.run.dir=x: is a setting of Hydra's own program, .*output_dir"),
-        ("hydra/sweeper=optuna", "hydra/sweeper=optuna: is a setting of .*write search.num_trials"),
-        ("hydra.sweeper.n_trials=3", "write search.num_trials, search/sampler"),
-        ("hydra.searchpath=[file:///tmp]", "--config-dir=DIR"),
-        ("~hydra", "remove it"),
-        ("model@part=conv_net", "puts no option of model at part; write model=OPTION"),
-        ("+model=conv_net", r"chooses the group model twice; .*model=OPTION without a \+"),
-        ("~trani", "~trani: there is nothing of this name to remove; did you mean train"),
-        ("+space=lora", r"chooses the group space twice; .*space=OPTION without a \+"),
-        ("train/lr=5", "train/lr=5: there is no such key; write train.lr$"),
-        ("train..lr=5", "write it without empty names between dots: train.lr=5$"),
-        ("train.max_steps=${calc:max(1, 2)}", r"is no interpolation .*; write the expression of calc in quotes"),
-        ("train.max_steps=${calc:1,2}", r"calc has 2 arguments; write the expression of calc in quotes"),
-        ("train.lr=0.1,tag(log,interval(1,2))", "choices are values, and one of these is a range"),
-        ("space.train.lr=interval(1, 2)", r"space.train.lr=interval\(1, 2\): write a range without `space.`"),
-    ],
-)
-def test_what_hydra_would_answer_for_its_own_program_says_what_to_write_here(token: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as raised:
-        checked("digits", token)
-    assert not any(odd in str(raised.value) for odd in ("++", "Sweep(", "None."))
-
-
-@pytest.mark.parametrize(
-    ("token", "message"),
-    [
-        ("++checkpoint.keep={best: true}", "checkpoint.keep={'best': True}: must be a list, as in [VALUE, VALUE]"),
-        ("search={sampler: [1]}", "search.sampler=[1]: must have keys of its own, as in {key: value}"),
-        (
-            "train={lr: interval(1, 2)}",
-            "inside of another value; search train.lr itself, as in 'train.lr=choice(A, B)'",
-        ),
-        ("vars={a: {b: [choice(1, 2)]}}", "search vars.a.b itself"),
-        ("train.optimizer=[choice(adamw, sgd)]", "search train.optimizer itself"),
-        (
-            "task.options.--lr=0.1,0.2",
-            "YAML file, as in `space: {task.options.--lr: {type: categorical, choices: [A, B]}}`",
-        ),
-    ],
-)
-def test_an_override_of_another_form_and_a_range_inside_of_a_value_say_what_to_write(token: str, message: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        composed("digits", token)
-    assert message in str(raised.value)
-    assert "++" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("hydra: {run: {dir: x}}\n", "conf=mine: hydra.run=.*is a setting of Hydra's own program"),
-        ("output_dir: ${hydra:runtime.output_dir}\n", "only Hydra's own program has .*write the value itself"),
-        ("vars: {a: '\\${b', c: ['${calc:max(1)}']}\n", r"line 2, column 23: \${calc:max\(1\)} is no inter.*quotes"),
-        ("vars: &a {b: *a, c: '${'}\n", "(is no interpolation|refer to themselves)"),
-        ("train: {lr: '${double:2}'}\n", "no resolver double; .*SWEEPS_CONFIG_MODULES=MODULE"),
-    ],
-)
-def test_a_config_with_parts_of_hydras_own_program_says_what_to_write_here(
-    text: str, words: str, tmp_path: Path
-) -> None:
-    (tmp_path / "mine.yaml").write_text(f"defaults: [digits, _self_]\n{text}")
-    with pytest.raises(ConfigError, match=words):
-        checked("mine", folders=(tmp_path,))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from converting import argument, converted, plan_of
+from converting import argument, carried_over, converted, plan_of
 from processes import run_python
 from verbs import refusal
 
@@ -154,12 +154,7 @@ def test_a_sweep_of_weights_and_biases(capsys: pytest.CaptureFixture[str]) -> No
     assert search["scheduler"] == {"grace": 3, "eta": 3}
     assert search["stop"] == {"target": 0.95}
     told = capsys.readouterr().err
-    for words in (
-        "line 5: entity",
-        "choice: the choices are equally",
-        "share: a beta",
-        "multiples of 8",
-    ):
+    for words in ("line 5: entity", "choice: the choices are equally", "share: a beta", "multiples of 8"):
         assert words in told
         assert words in Path("conf/first_try.yaml").read_text()
     plan = plan_of(conf)
@@ -261,12 +256,7 @@ def test_a_config_of_hydras_optuna_sweeper() -> None:
     conf = converted(HYDRA)
     assert conf["name"] == "two_goals"
     assert conf["seed"] == 5
-    assert argument(conf, "x") == {
-        "type": "float",
-        "low": -5.5,
-        "high": 5.5,
-        "step": 0.5,
-    }  # the sweeper includes the end
+    assert argument(conf, "x") == {"type": "float", "low": -5.5, "high": 5.5, "step": 0.5}  # with the end, as there
     assert argument(conf, "steps") == {"type": "int", "low": 1, "high": 9, "step": 1}
     assert argument(conf, "model.width") == {"type": "int", "low": 8, "high": 128, "log": True}
     assert argument(conf, "rate") == {"type": "float", "low": 1e-5, "high": 0.1, "log": True}
@@ -345,8 +335,7 @@ main()
         "hydra: {sweeper: {params: {x: 'interval(-5, 5)', y: 'choice(true, false)', +z: 'range(1, 3)'}}}\n"
         "x: 1.0\ny: 0\n"
     )
-    assert run_command(["convert", "folder/config.yaml", "--output=conf"]) == (0, None)
-    conf = yaml.safe_load(Path("conf/config.yaml").read_text())
+    conf = carried_over("folder/config.yaml", "conf")
     task = plan_of(conf).config.task
     assert isinstance(task, CommandTask)
     values = {**task.arguments, "trial.folder": str(tmp_path), "x": -2.5, "y": False}
@@ -368,11 +357,7 @@ def test_the_old_form_of_the_sweepers_space() -> None:
 
 def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
     Path("tuned_space.py").write_text(TUNE)
-    assert run_command(["convert", "tuned_space:space", "--tune-config=tuned_space:config", "--output=conf"]) == (
-        0,
-        None,
-    )
-    conf = yaml.safe_load(Path("conf/tuned_space.yaml").read_text())
+    conf = carried_over("tuned_space:space", "conf", "--tune-config=tuned_space:config")
     assert argument(conf, "rate") == {"type": "float", "low": 1e-5, "high": 0.1, "log": True}
     assert argument(conf, "decay") == {"type": "float", "low": 0.0, "high": 0.3, "step": 0.1}
     assert argument(conf, "layers") == {"type": "int", "low": 1, "high": 4}  # randint leaves its end out
@@ -387,10 +372,9 @@ def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
     assert "linked: sample_from" in told
     assert "device: a config cannot hold" in told
     assert plan_of(conf, "task._target_=stand_in.train").config.search.scheduler.kind == "asha"
-    assert run_command(["convert", "tuned_space:trainer", "--output=conf", "--name=grid"]) == (0, None)
-    grid = yaml.safe_load(Path("conf/grid.yaml").read_text())
+    grid = carried_over("tuned_space:trainer", "of_trainer", "--name=grid")
     assert grid["search"]["num_trials"] == 6
-    assert plan_of(grid, "task._target_=stand_in.train").config.search.sampler.kind == "grid"
+    assert plan_of(grid, "task._target_=stand_in.train", folder="of_trainer").config.search.sampler.kind == "grid"
 
 
 def test_samples_beside_a_grid_of_tune_are_as_many_for_each_of_its_points() -> None:
@@ -399,10 +383,9 @@ def test_samples_beside_a_grid_of_tune_are_as_many_for_each_of_its_points() -> N
         "space = {**grid, 'lr': tune.uniform(0, 1)}\nconfig = tune.TuneConfig(metric='x', mode='max', num_samples=4)\n"
     )
     for name in ("space", "grid"):
-        asked = ["convert", f"mixed:{name}", "--tune-config=mixed:config", f"--output={name}"]
-        assert run_command(asked)[0] == 0
+        conf = carried_over(f"mixed:{name}", name, "--tune-config=mixed:config")
+        assert conf["search"]["num_trials"] == {"space": 24, "grid": 6}[name]
         text = Path(f"{name}/mixed.yaml").read_text()
-        assert yaml.safe_load(text)["search"]["num_trials"] == {"space": 24, "grid": 6}[name]
         assert ("num_samples=4: each point of the grid is trained once here" in text) == (name == "grid")
 
 
@@ -412,8 +395,7 @@ def test_tunes_own_searcher_given_by_hand_trains_a_grid_as_without_it() -> None:
         "grid = {'a': tune.grid_search([1, 2]), 'b': tune.grid_search([3, 4, 5])}\n"
         "config = tune.TuneConfig(metric='x', mode='max', search_alg=BasicVariantGenerator(max_concurrent=2))\n"
     )
-    assert run_command(["convert", "named:grid", "--tune-config=named:config", "--output=conf"])[0] == 0
-    conf = yaml.safe_load(Path("conf/named.yaml").read_text())
+    conf = carried_over("named:grid", "conf", "--tune-config=named:config")
     assert conf["search"]["num_trials"] == 6
     assert plan_of(conf, "task._target_=stand_in.train").config.search.sampler.kind == "grid"
 
@@ -435,12 +417,10 @@ def test_the_metric_of_tune_may_be_given_to_its_scheduler_or_its_searcher(capsys
         "of_two": (["loss", "accuracy"], ["min", "max"]),
         "by_names": ("accuracy", "max"),
     }.items():
-        assert run_command(["convert", "elsewhere:space", f"--tune-config=elsewhere:{name}"])[0] == 0
-        printed = capsys.readouterr()
-        written = yaml.safe_load(printed.out)
+        written = carried_over("elsewhere:space", name, f"--tune-config=elsewhere:{name}")
         assert (written["search"]["metric"], written["search"]["mode"]) == expected
         assert written["task"]["metrics"] == (expected[0] if name == "of_two" else [expected[0]])
-        assert ("the TuneConfig has no metric" in printed.err) == (name == "nowhere")
+        assert ("the TuneConfig has no metric" in capsys.readouterr().err) == (name == "nowhere")
 
 
 def test_without_a_folder_the_conf_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -457,42 +437,36 @@ def test_no_file_is_overwritten() -> None:
     assert Path("conf/first_try.yaml").read_text() == before
 
 
+RANDOM = "method: random\nparameters:\n  a: "
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("method: random\nparameters:\n  a: {values: [1, 2]\n", ["source.yaml, line"]),
+        (RANDOM + "{values: [1, 2]\n", ["source.yaml, line"]),
         ("- a\n", ["source.yaml", "key: value"]),
         ("a: 1\n", ["neither a W&B sweep", "nor a config of Hydra"]),
         ("method: bayesian\nparameters:\n  a: {values: [1, 2]}\n", ["line 1", "method=bayesian", "did you mean bayes"]),
         ("method: random\nparameters:\n  a:\n    min: 1\n", ["line 3", "parameters.a", "min and max"]),
-        ("method: random\nparameters:\n  a: {min: 2, max: 1}\n", ["line 3", "min=2 is above max=1"]),
-        ("method: random\nparameters:\n  a: {min: x, max: 1}\n", ["line 3", "parameters.a.min='x'", "number"]),
+        (RANDOM + "{min: 2, max: 1}\n", ["line 3", "min=2 is above max=1"]),
+        (RANDOM + "{min: x, max: 1}\n", ["line 3", "parameters.a.min='x'", "number"]),
+        (RANDOM + "{distribution: uniformly, min: 0, max: 1}\n", ["line 3", "did you mean uniform"]),
+        (RANDOM + "3\n", ["line 3", "must be a mapping"]),
+        (RANDOM + "{value: 3}\n", ["searches nothing"]),
         (
-            "method: random\nparameters:\n  a: {distribution: uniformly, min: 0, max: 1}\n",
-            ["line 3", "did you mean uniform"],
-        ),
-        ("method: random\nparameters:\n  a: 3\n", ["line 3", "must be a mapping"]),
-        ("method: random\nparameters:\n  a: {value: 3}\n", ["searches nothing"]),
-        (
-            "method: random\nmetric: {goal: min}\nparameters:\n  a: {values: [1, 2]}\n",
+            "method: random\nmetric: {goal: min}\nparameters:\n  a: {values: [1]}\n",
             ["line 2", "metric.name is missing"],
         ),
-        (
-            "method: random\nparameters:\n  a: {distribution: log_uniform_values, min: 0, max: 1}\n",
-            ["line 3", "min=0 has no logarithm"],
-        ),
-        (
-            "method: random\nparameters:\n  a: {distribution: log_normal, mu: 1000, sigma: 1}\n",
-            ["line 3", "mu=1000", "logarithm"],
-        ),
+        (RANDOM + "{distribution: log_uniform_values, min: 0, max: 1}\n", ["line 3", "min=0 has no logarithm"]),
+        (RANDOM + "{distribution: log_normal, mu: 1000, sigma: 1}\n", ["line 3", "mu=1000", "logarithm"]),
         (HYDRA.replace("choice(adam, sgd)", "choice(adam"), ["line 19", "solver=choice(adam"]),
         (HYDRA.replace("[minimize, maximize]", "up"), ["line 8", "hydra.sweeper.direction=up"]),
         (
-            "method: random\nparameters:\n  a: {parameters: {b: {values: [1, 2]}}}\n  a.b: {value: 3}\n",
+            RANDOM + "{parameters: {b: {values: [1, 2]}}}\n  a.b: {value: 3}\n",
             ["line 4", "parameters.a.b: is the name of two parameters; rename one"],
         ),
         ("a: &a\n  b: *a\n", ["nested too deeply"]),
-        (f"method: random\nparameters:\n  a: {{min: 0, max: {10**400}}}\n", ["line 3", "parameters.a.max", "number"]),
+        (RANDOM + f"{{min: 0, max: {10**400}}}\n", ["line 3", "parameters.a.max", "number"]),
         ("a: \x01\n", ["source.yaml"]),
     ],
 )
@@ -541,21 +515,15 @@ parameters:
   optimizer:
     parameters:
       beta.one: {value: 0.9}
-command: [python, "${program}", %s]
+command: [python, "${program}", "%s"]
 """
 
 
 @pytest.mark.parametrize(
     ("word", "words"),
     [
-        (
-            '"${args}"',
-            ["--model.init_args.lr=0.01", "--model=small", """--optimizer={"beta.one": 0.9}"""],
-        ),
-        (
-            '"${args_no_hyphens}"',
-            ["model.init_args.lr=0.01", "model=small", """optimizer={"beta.one": 0.9}"""],
-        ),
+        ("${args}", ["--model.init_args.lr=0.01", "--model=small", """--optimizer={"beta.one": 0.9}"""]),
+        ("${args_no_hyphens}", ["model.init_args.lr=0.01", "model=small", """optimizer={"beta.one": 0.9}"""]),
     ],
 )
 def test_names_with_dots_of_weights_and_biases_stay_one_option(word: str, words: list[str]) -> None:
@@ -618,8 +586,7 @@ def test_numbers_of_numpy_and_names_with_dots_of_ray_tune_stay_what_they_are() -
         "         'model.width': tune.randint(np.int64(1), np.int64(5)), 'a.b': np.float32(0.5),\n"
         "         'on': np.bool_(True)}\n"
     )
-    assert run_command(["convert", "numpy_space:space", "--output=conf"]) == (0, None)
-    conf = yaml.safe_load(Path("conf/numpy_space.yaml").read_text())
+    conf = carried_over("numpy_space:space", "conf")
     assert argument(conf, "lr") == {"type": "categorical", "choices": [0.001, 0.01, 0.1]}
     assert argument(conf, "model.width") == {"type": "int", "low": 1, "high": 4}
     assert conf["task"]["arguments"] == {"depth": 3, "sizes": [0, 1], "model.width": 1, "a.b": 0.5, "on": True}

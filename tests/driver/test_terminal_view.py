@@ -15,7 +15,8 @@ import pytest
 from records import sweep_record
 from rich.console import Console
 
-from sweeps.cli.output import run_and_exit, show_outcome
+from sweeps.cli.exit_status import exit_status
+from sweeps.cli.output import run_and_show, show_outcome
 from sweeps.config.search import Stop
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.startup import announce_start
@@ -166,18 +167,16 @@ def test_ctrl_c_before_the_search_says_how_to_go_on(
         raise KeyboardInterrupt
 
     plan: Any = SimpleNamespace(name="s", folder=tmp_path)
-    with pytest.raises(SystemExit) as left:
-        run_and_exit(interrupted, plan, as_json=True)
-    assert left.value.code == 130
+    run_and_show(interrupted, plan, as_json=True)
+    assert exit_status() == 130
     assert words in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_an_interrupted_sweep_says_how_to_go_on(as_json: bool, capfd: pytest.CaptureFixture[str]) -> None:
     record = sweep_record(status="interrupted", counts={"finished": 0})
-    with pytest.raises(SystemExit) as left:
-        show_outcome(record, as_json=as_json)
-    assert left.value.code == 130
+    show_outcome(record, as_json=as_json)
+    assert exit_status() == 130
     out, err = capfd.readouterr()
     assert "python -m sweeps resume s" in (err if as_json else out)
 

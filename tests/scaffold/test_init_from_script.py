@@ -100,6 +100,11 @@ lr: 1e-3
 text: "two, words"
 epochs: 3
 """
+HYDRA_APPLICATION = {
+    "conf/config.yaml": HYDRA_CONFIG,
+    "conf/model/mlp.yaml": "hidden: 64\ndropout: 0.1\n",
+    "app.py": HYDRA,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -108,17 +113,21 @@ def _own_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-def conf_of(path: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load(Path(path).read_text())
-    return loaded
+def proposed(texts: str | dict[str, str], script: str = "train.py", *options: str, conf: str = "conf") -> Any:
+    """Write a script, or several files, and make a sweep over the script; returns its config.
 
-
-def proposed(text: str, script: str = "train.py", *options: str) -> dict[str, Any]:
-    """Write a script and make a sweep over it; returns its config."""
-    Path(script).write_text(text)
+    Args:
+        texts: The script, or each file by its path.
+        script: Path of the script.
+        options: More options of ``init``.
+        conf: Folder of the config.
+    """
+    for name, text in ({script: texts} if isinstance(texts, str) else texts).items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
     assert run_command(["init", f"--from={script}", *options]) == (0, None)
-    (conf,) = Path("conf").glob("*.yaml")
-    return conf_of(str(conf))
+    (file,) = Path(conf).glob("*.yaml")
+    return yaml.safe_load(file.read_text())
 
 
 def test_a_space_is_proposed_for_the_options_of_argparse(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,10 +150,8 @@ def test_a_space_is_proposed_for_the_options_of_argparse(capsys: pytest.CaptureF
     captured = capsys.readouterr()
     assert "positional argument data" in captured.err
     assert "option with one dash -q" in captured.err
-    assert (
-        captured.out.splitlines()[1]
-        == "python -m sweeps run conf=train --config-dir conf task.arguments.data-dir=value"
-    )
+    typed = captured.out.splitlines()[1]
+    assert typed == "python -m sweeps run conf=train --config-dir conf task.arguments.data-dir=value"
     assert planned("conf=train", "task.arguments.data-dir=x", folders=[Path("conf")]).space
 
 
@@ -180,17 +187,9 @@ def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -
         "width": 64,
         "warmup": {"warmup_ratio": 0.0},
     }
-    assert set(conf["space"]) == {
-        f"task.arguments.{name}"
-        for name in (
-            "batch_size",
-            "optimizer.lr",
-            "optimizer.weight_decay",
-            "optimizer.schedule",
-            "width",
-            "warmup.warmup_ratio",
-        )
-    }
+    of_optimizer = ("optimizer.lr", "optimizer.weight_decay", "optimizer.schedule")
+    names = ("batch_size", *of_optimizer, "width", "warmup.warmup_ratio")
+    assert set(conf["space"]) == {f"task.arguments.{name}" for name in names}
     assert planned("conf=train", folders=[Path("conf")]).space
     Path("train.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]))")
     given = ['--optimizer={"lr": 0.1, "schedule": "linear"}', "--width=8", "--name=a b"]
@@ -209,10 +208,9 @@ def test_the_usual_options_of_training_arguments_are_proposed() -> None:
 
 @pytest.mark.parametrize("is_hydra", [False, True])
 def test_a_script_that_prints_no_json_may_be_read_as_it_is(is_hydra: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    write_hydra_application()
-    source = HYDRA if is_hydra else HUGGING_FACE
-    Path("train.py").write_text(source.replace("json.dumps", "repr"))
-    assert run_command(["init", "--from=train.py"]) == (0, None)
+    source = (HYDRA if is_hydra else HUGGING_FACE).replace("json.dumps", "repr")
+    others = HYDRA_APPLICATION if is_hydra else {}
+    proposed({**others, "train.py": source}, conf="sweep_conf" if is_hydra else "conf")
     note = next(line for line in capsys.readouterr().err.splitlines() if "prints no metric as JSON" in line)
     assert "task.read" in note
     assert "docs/any_program.md" in note
@@ -234,47 +232,30 @@ def test_the_test_of_a_script_with_a_demanded_option_gives_it() -> None:
 
 
 def test_an_option_that_the_script_demands_is_asked_for_even_if_no_search_can_set_it() -> None:
-    Path("train.py").write_text(
+    conf = proposed(
         "import argparse\nparser = argparse.ArgumentParser()\n"
         'parser.add_argument("--layers", type=int, nargs="+", required=True)\n'
         'parser.add_argument("--lr", type=float, default=1e-3)\n'
     )
-    assert run_command(["init", "--from=train.py"])[0] == 0
-    assert conf_of("conf/train.yaml")["task"]["arguments"] == {"lr": 1e-3, "layers": "???"}
+    assert conf["task"]["arguments"] == {"lr": 1e-3, "layers": "???"}
 
 
 def test_what_no_config_can_hold_is_kept_as_the_script_has_it() -> None:
-    Path("train.py").write_text(
-        "import argparse\n"
-        "parser = argparse.ArgumentParser()\n"
+    conf = proposed(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
         'parser.add_argument("--tags", default=set())\n'
         'parser.add_argument("--end", default=b"x", choices=["a", b"b"])\n'
         'parser.add_argument("--optim", choices=[[1], [2]])\n'
         'parser.add_argument("--lr", type=float, default=1e-3)\n'
     )
-    assert run_command(["init", "--from=train.py"]) == (0, None)
-    assert set(conf_of("conf/train.yaml")["space"]) == {"task.arguments.lr"}
-
-
-def write_hydra_application() -> None:
-    Path("conf/model").mkdir(parents=True)
-    Path("conf/config.yaml").write_text(HYDRA_CONFIG)
-    Path("conf/model/mlp.yaml").write_text("hidden: 64\ndropout: 0.1\n")
-    Path("app.py").write_text(HYDRA)
+    assert set(conf["space"]) == {"task.arguments.lr"}
 
 
 def test_the_config_of_a_hydra_application_is_read_and_ours_stays_apart_from_it() -> None:
-    write_hydra_application()
-    with Path("conf/config.yaml").open("a") as file:
-        file.write("since: 2024-01-01\ndays: [2024-01-01, 2024-01-02 10:00:00]\n")
-    assert run_command(["init", "--from=app.py"]) == (0, None)
+    dates = "since: 2024-01-01\ndays: [2024-01-01, 2024-01-02 10:00:00]\n"
+    conf = proposed({**HYDRA_APPLICATION, "conf/config.yaml": HYDRA_CONFIG + dates}, "app.py", conf="sweep_conf")
     assert "since: default 2024-01-01" in Path("sweep_conf/app.yaml").read_text().replace('"', "")
-    conf = conf_of("sweep_conf/app.yaml")
-    assert set(conf["space"]) == {
-        "task.arguments.model.hidden",
-        "task.arguments.model.dropout",
-        "task.arguments.lr",
-    }
+    assert set(conf["space"]) == {f"task.arguments.{name}" for name in ("model.hidden", "model.dropout", "lr")}
     assert planned("conf=app", folders=[Path("sweep_conf")]).space
     assert conf["defaults"][0] == {"task": "command"}
     assert conf["task"]["command"][:3] == ["python", "app.py", 'hydra.run.dir="{trial.folder}/hydra"']
@@ -323,14 +304,12 @@ main()
 
 
 def test_entries_of_hydras_config_store_are_read_from_the_source() -> None:
-    Path("conf/model").mkdir(parents=True)
-    Path("conf/config.yaml").write_text(
-        "defaults: [base_config, {optimizer: adam}, {model: small}, _self_]\nsteps: 20\n"
-    )
-    Path("conf/model/small.yaml").write_text("width: 4\n")
-    Path("app.py").write_text(CONFIG_STORE)
-    assert run_command(["init", "--from=app.py"]) == (0, None)
-    conf = conf_of("sweep_conf/app.yaml")
+    texts = {
+        "conf/config.yaml": "defaults: [base_config, {optimizer: adam}, {model: small}, _self_]\nsteps: 20\n",
+        "conf/model/small.yaml": "width: 4\n",
+        "app.py": CONFIG_STORE,
+    }
+    conf = proposed(texts, "app.py", conf="sweep_conf")
     assert conf["task"]["arguments"] == {
         "weight_decay": 0.01,
         "label_smoothing": 0.0,
@@ -346,7 +325,7 @@ def test_entries_of_hydras_config_store_are_read_from_the_source() -> None:
 
 
 def test_groups_of_hydra_are_read_at_their_packages() -> None:
-    for name, text in {
+    texts = {
         "conf/config.yaml": "defaults: [base, base@actor, data/rows, "
         "{model/optimizer: adam}, {optimizer@critic: adam}, {exp: one}, _self_]\n",
         "conf/base.yaml": "dropout: 0.5\n",
@@ -355,9 +334,8 @@ def test_groups_of_hydra_are_read_at_their_packages() -> None:
         "conf/optimizer/adam.yaml": "lr: 0.2\n",
         "conf/exp/one.yaml": "# @package _global_\nweight_decay: 0.1\n",
         "app.py": HYDRA,
-    }.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(text)
+    }
+    proposed(texts, "app.py", conf="sweep_conf")
     assert {each.name: each.default for each in read_script(Path("app.py")).options} == {
         "dropout": 0.5,
         "actor.dropout": 0.5,
@@ -406,7 +384,7 @@ n_head = 12
 n_embd = 768
 learning_rate = 6e-4
 min_lr = 6e-5
-dropout = 0.0
+dropout: float = 0.0
 dtype = 'bfloat16' if torch.cuda.is_available() else 'float16'
 exec(open('configurator.py').read()) # overrides from the command line
 later = 3
@@ -419,11 +397,7 @@ torch.save(checkpoint, os.path.join(out_dir, 'ckpt.pt'))
 
 
 def test_a_project_of_the_lightning_hydra_template_becomes_a_command() -> None:
-    for name, text in TEMPLATE.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(text)
-    assert run_command(["init", "--from=src/train.py"]) == (0, None)
-    conf = conf_of("sweep_conf/train.yaml")
+    conf = proposed(TEMPLATE, "src/train.py", conf="sweep_conf")
     assert set(conf["space"]) == {"task.arguments.model.optimizer.lr", "task.arguments.data.batch_size"}
     assert conf["task"]["command"] == [
         *("python", "src/train.py", "logger=csv", 'hydra.run.dir="{trial.folder}/hydra"'),
@@ -450,15 +424,13 @@ def test_a_script_whose_own_values_are_its_options_becomes_a_command() -> None:
     assert found.groupdict() == {"step": "20", "train_loss": "4.2500", "val_loss": "4.3125"}
     assert (conf["search"]["metric"], conf["search"]["mode"]) == ("val_loss", "min")
     assert planned("conf=train", folders=[Path("conf")]).space
-    assert run_command(["init", "my 50% project", "--from=train.py"]) == (0, None)
-    task = conf_of("my 50% project/conf/train.yaml")["task"]
+    task = proposed(NANOGPT, "train.py", "my 50% project", conf="my 50% project/conf")["task"]
     assert (task["command"][:2], task["working_folder"]) == (["python", "train.py"], "..")
 
 
 @pytest.mark.slow
 def test_a_hydra_application_is_searched(working_folder: Path) -> None:
-    write_hydra_application()
-    assert run_command(["init", "--from=app.py"])[0] == 0
+    proposed(HYDRA_APPLICATION, "app.py", conf="sweep_conf")
     done = run(working_folder, "conf=app", "--config-dir=sweep_conf", "search.num_trials=2", "cluster.num_cpus=2")
     assert done.status == 0, done.err
     assert done.document["counts"]["finished"] >= 1

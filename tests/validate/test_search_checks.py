@@ -14,7 +14,6 @@ from sweeps.folders.conf_folders import conf_folder
 from sweeps.plan.plan import make_plan
 from sweeps.search.schedulers.mutable_params import mutated_paths
 from sweeps.search.schedulers.trial_length import longest_trial, trial_length
-from sweeps.space.space import Space
 from sweeps.validate.argument_checks import configs_of_trials
 from sweeps.validate.config_checks import check_sweep, lookup_in
 from sweeps.validate.search_checks import SYSTEM_METRICS
@@ -24,6 +23,17 @@ NO_SPACE = ("space=none",)
 MODELS = "model=choice(conv_net, vision_transformer)"
 POPULATION = ("search=pbt", "space=none", "train.lr=interval(0.001, 0.1)")
 TWO = ("search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]", "search/scheduler=none")
+
+
+def noted(*tokens: str, conf: str = "digits") -> list[str]:
+    """Notes on the search of a sweep that has passed all checks."""
+    composition = composed(conf, *tokens)
+    return list(search_notes(composition, check_sweep(composition), lookup_in(composition)))
+
+
+def of_a_plan(*tokens: str, about: str) -> list[str]:
+    """Notes of a plan that begin with a key and its value, or contain some words."""
+    return [note for note in planned(*tokens).notes if about in note]
 
 
 @pytest.mark.parametrize(
@@ -271,8 +281,7 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
     ],
 )
 def test_what_may_not_be_meant_is_noted(tokens: tuple[str, ...], words: list[str]) -> None:
-    composition = composed("digits", *tokens)
-    notes = list(search_notes(composition, check_sweep(composition), lookup_in(composition)))
+    notes = noted(*tokens)
     assert any(all(word in note for word in words) for note in notes), notes
 
 
@@ -307,8 +316,7 @@ def test_a_users_own_function_tells_neither_its_length_nor_what_may_change(
 
 
 def test_the_note_about_new_processes_has_the_override_that_avoids_them() -> None:
-    composition = composed("ray_train_function")
-    (note,) = search_notes(composition, Space(composition.config.space), lookup_in(composition))
+    (note,) = noted(conf="ray_train_function")
     assert "scaling.isolation=warm reuses them" in note
 
 
@@ -317,31 +325,17 @@ def test_the_note_about_new_processes_has_the_override_that_avoids_them() -> Non
     [
         (("model=qwen2.5_0.5b",), ["train.lr up to 0.03", "diverge", "train=lora_hub space=lora_hub"]),
         (("model=qwen2.5_0.5b", "model.lora=null", "space=none", "train.lr=1e-3"), ["up to 0.001", "space=full"]),
+        (("model=qwen2.5_0.5b", "space=none", "train.lr=0.0257", "search.num_trials=1"), None),  # it is trained again
+        (("model.path=mine",), None),
     ],
 )
-def test_learning_rates_of_the_small_model_are_noted_for_models_of_the_hub(
-    tokens: tuple[str, ...], words: list[str]
-) -> None:
-    composition = composed("llm_lora", *tokens)
-    notes = list(search_notes(composition, check_sweep(composition), lookup_in(composition)))
-    assert any(all(word in note for word in words) for note in notes), notes
-
-
-def test_a_value_that_is_trained_again_and_a_tiny_model_of_ones_own_get_no_advice_for_pretrained_models(
-    working_folder: Path,
+def test_learning_rates_of_the_small_model_are_noted_for_pretrained_models(
+    tokens: tuple[str, ...], words: list[str] | None, working_folder: Path
 ) -> None:
     (working_folder / "mine").mkdir()
     (working_folder / "mine" / "model.safetensors").write_bytes(bytes(2000))
-    for tokens in (
-        ["model=qwen2.5_0.5b", "space=none", "train.lr=0.0257", "search.num_trials=1"],
-        ["model.path=mine"],
-    ):
-        composition = composed("llm_lora", *tokens)
-        assert not [
-            note
-            for note in search_notes(composition, Space(composition.config.space), lookup_in(composition))
-            if "diverge" in note
-        ]
+    notes = [note for note in noted(*tokens, conf="llm_lora") if "diverge" in note]
+    assert notes == [] if words is None else all(word in notes[0] for word in words)
 
 
 HUB_MODELS = ("qwen2.5_0.5b", "llama3.2_1b", "smollm2_1.7b", "qwen3_4b", "llama3.1_8b", "huggingface")
@@ -368,8 +362,7 @@ def test_every_model_of_the_hub_that_ships_is_looked_at() -> None:
 
 def test_a_sweep_that_ships_has_no_notes() -> None:
     for conf in ("digits", "llm_lora", "llm_lora_hub", "llm_full"):
-        composition = composed(conf)
-        assert list(search_notes(composition, check_sweep(composition), lookup_in(composition))) == []
+        assert noted(conf=conf) == []
 
 
 def test_the_length_of_a_trial_is_that_of_the_longest_that_can_be_sampled() -> None:
@@ -401,8 +394,8 @@ def test_the_workers_metrics_are_known_to_the_driver() -> None:
 
 @pytest.mark.parametrize("metric", ["system/memory_mib", "system/gpu_memory_mib", "train/samples_per_second"])
 def test_memory_and_speed_can_be_objectives_of_a_built_in_task(metric: str) -> None:
-    tokens = ["conf=digits", f"search.metric=[eval/accuracy, {metric}]", "search.mode=[max, min]"]
-    assert planned(*tokens, "search/scheduler=none").config.search.metrics[1] == metric
+    tokens = (f"search.metric=[eval/accuracy, {metric}]", "search.mode=[max, min]", "search/scheduler=none")
+    assert planned("conf=digits", *tokens).config.search.metrics[1] == metric
 
 
 @pytest.mark.parametrize(
@@ -417,13 +410,12 @@ def test_memory_and_speed_can_be_objectives_of_a_built_in_task(metric: str) -> N
     ids=str,
 )
 def test_a_plan_says_that_each_trial_of_own_code_starts_new_processes(tokens: list[str], words: list[str]) -> None:
-    notes = [note for note in planned(*tokens).notes if note.startswith("scaling.isolation=auto: ")]
+    notes = of_a_plan(*tokens, about="scaling.isolation=auto: ")
     assert [note.rpartition("reuses them, ")[2] for note in notes] == words
 
 
 def test_models_of_different_tokenizers_are_noted_as_not_to_be_compared_by_their_tokens() -> None:
-    composition = composed("llm_lora_hub", "model=choice(llama3.2_1b, qwen3_4b)")
-    notes = list(search_notes(composition, Space(composition.config.space), lookup_in(composition)))
+    notes = noted("model=choice(llama3.2_1b, qwen3_4b)", conf="llm_lora_hub")
     assert any("cannot be compared between models whose tokenizers differ" in note for note in notes), notes
 
 
@@ -440,7 +432,7 @@ def test_models_of_different_tokenizers_are_noted_as_not_to_be_compared_by_their
     ids=str,
 )
 def test_repeats_of_code_that_does_not_get_their_seed_are_noted(tokens: tuple[str, ...], note: str | None) -> None:
-    found = [each for each in planned(*tokens, "search.confirm=2").notes if each.startswith("search.confirm=2: ")]
+    found = of_a_plan(*tokens, "search.confirm=2", about="search.confirm=2: ")
     assert found == [] if note is None else note in found[0]
 
 
@@ -477,7 +469,7 @@ def test_a_real_valued_range_of_a_key_that_takes_whole_numbers_is_a_mistake() ->
 def test_a_range_of_whole_numbers_some_of_which_cannot_be_trained_is_noted(
     tokens: tuple[str, ...], note: str | None
 ) -> None:
-    found = [each for each in planned("conf=digits", *NO_SPACE, *tokens).notes if "would fail" in each]
+    found = of_a_plan("conf=digits", *NO_SPACE, *tokens, about="would fail")
     assert found == [] if note is None else note in found[0]
 
 
