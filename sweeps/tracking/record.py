@@ -327,10 +327,13 @@ class SweepRecord:
         Args:
             moment: Unix time.
         """
-        sessions = self.time.sessions or ((self.started, math.inf),)
-        if self.status == "running":  # the recorded end is its driver's last update
-            sessions = (*sessions[:-1], (sessions[-1][0], math.inf))
-        return sum(max(0.0, min(moment, ended) - began) for began, ended in sessions)
+        return sum(max(0.0, min(moment, ended) - began) for began, ended in self.sessions())
+
+    def sessions(self) -> tuple[Session, ...]:
+        """Return the sessions of the sweep's drivers, in order; that of a running driver has no end yet, nor has the
+        one of an older version's record."""
+        known = self.time.sessions or ((self.started, math.inf),)
+        return (*known[:-1], (known[-1][0], math.inf)) if self.status == "running" else known
 
     def took(self, trial: TrialRecord) -> float | None:
         """Return a trial's duration in seconds, until now while it runs, excluding the pauses between drivers; None if
@@ -391,10 +394,7 @@ def ended_spans(record: SweepRecord, trial: TrialRecord, until: float | None = N
         trial: The trial.
         until: End of a span whose workers still train; default: the driver's last update.
     """
-    last = last_update(record)
-    sessions = record.time.sessions or ((record.started, last),)
-    if record.status == "running":
-        sessions = (*sessions[:-1], (sessions[-1][0], math.inf))
+    last, sessions = last_update(record), record.sessions()
     known = [*(each.ended for each in trial.failures), *(each.held for each in trial.spans), trial.ended]
 
     def end(span: Span) -> float:
