@@ -76,9 +76,8 @@ class StateMirror:
 
     def start(self) -> None:
         """Begin a session, after downloading the store's files unless the local ones are newer."""
+        refresh(self._store, self._folder)
         newest = _newest(self._store)
-        if newest is not None and newest.session != _session_of(self._folder):
-            _download(self._store, newest, self._folder)
         number = 1 + (int(newest.session.partition("-")[0]) if newest is not None else 0)
         self._session = f"{number:06}-{uuid.uuid4().hex[:8]}"
         _correct_flipped_bits(self._folder)
