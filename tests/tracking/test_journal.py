@@ -41,6 +41,7 @@ from sweeps.tracking.journal import (
 )
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.run_batch import by_run
+from sweeps.tracking.store import fetch_runs
 from sweeps.tracking.trial_history import Weights
 
 ENTRIES: list[Entry] = [
@@ -330,8 +331,7 @@ def test_what_was_measured_for_a_deleted_run_does_not_reach_the_one_that_replace
     assert [each.value for each in batches["1"].points] == [3.0, 2.0]
 
 
-def test_delivering_everything_once_more_changes_nothing(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "POINTS_PER_CALL", 100)  # so that it takes several calls
+def test_delivering_everything_once_more_changes_nothing(uri: str) -> None:
     recorder = open_recorder(uri)
     recorder.trials.start("0", POINT, CONFIG, 1)
     for step in range(1, 120):
@@ -348,6 +348,7 @@ def test_delivering_everything_once_more_changes_nothing(uri: str, monkeypatch: 
     Path("outputs/digits-1", POSITION_FILE).unlink()
     assert not open_recorder(uri, resume=True).close("finished")
     assert repr(everything(uri)) == repr(before)  # by text, as no NaN equals another
+    assert len(fetch_runs(uri, {constants.TAG_SWEEP: "digits-1"})) == 2, "no run is there twice"
 
 
 def test_after_a_trial_went_back_a_resumed_driver_knows_which_steps_are_new(uri: str) -> None:
