@@ -297,11 +297,12 @@ def _own_code(config: TrainingConfig) -> list[str]:
 
 
 def _code_of(target: str) -> list[str]:
-    """Return the path of the file or package at the beginning of an import path."""
+    """Return the path of the file or package at the beginning of an import path. A package without an ``__init__.py``
+    has no file of its own, and may have several folders."""
     spec = importlib.util.find_spec(target.partition(".")[0])
-    if spec is None or spec.origin is None:
+    if spec is None:
         return []
-    return [str(Path(spec.origin).parent if spec.submodule_search_locations else spec.origin)]
+    return list(dict.fromkeys(spec.submodule_search_locations or filter(None, [spec.origin])))
 
 
 def _text_signature() -> ModelSignature:
@@ -320,7 +321,8 @@ def _text_signature() -> ModelSignature:
 
 
 def _pinned(*names: str) -> list[str]:
-    return [f"{name}=={version(name)}" for name in ("mlflow", *names)]
+    """Return requirements that pip finds on PyPI, where no version has a label such as ``+cu126``."""
+    return [f"{name}=={version(name).partition('+')[0]}" for name in ("mlflow", *names)]
 
 
 def _is_hub_name(path: str) -> bool:
