@@ -57,7 +57,7 @@ def _examine_cluster(config: SweepConfig, folder: str, marker: str) -> Iterator[
 
 def _examine_nodes(config: SweepConfig, folder: str, marker: str, nodes: Sequence[Node]) -> Generator[Finding]:
     from sweeps.doctor.cluster_findings import check_nodes
-    from sweeps.doctor.node_state import Look
+    from sweeps.doctor.node_state import TEMPORARY, Look
     from sweeps.doctor.probes import Probes
 
     expected = expected_versions()
@@ -68,7 +68,7 @@ def _examine_nodes(config: SweepConfig, folder: str, marker: str, nodes: Sequenc
         marker=marker,
         folders={
             **({} if is_remote(folder) else {"output_dir": folder}),
-            "temporary files": tempfile.gettempdir(),
+            TEMPORARY: tempfile.gettempdir(),
         },
         server=uri if uri.startswith(("http://", "https://")) else None,
     )

@@ -20,6 +20,8 @@ from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore, checked_store
 from sweeps.tracking.client import first_cause
 
+TEMPORARY = "temporary files"
+"""Purpose of the folder in which Ray keeps its files."""
 ANSWERS_WITHIN_S = 5.0
 """Maximum seconds for a tracking server to answer a node."""
 
