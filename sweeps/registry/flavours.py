@@ -178,7 +178,7 @@ def _transformers(config: CausalLM, folder: Path) -> Flavour:
 
     model: Any = load_model(folder)
     # MLflow looks the model's name up on the hub, where a folder's name does not exist.
-    if not _is_hub_name(config.path):
+    if config.path.startswith((".", "/", "~", "builtin:")) or Path(config.path).exists():
         model.name_or_path = model.config.name_or_path = ""
     return _pipeline(model, AutoTokenizer.from_pretrained(folder), "text-generation")
 
@@ -323,7 +323,3 @@ def _text_signature() -> ModelSignature:
 def _pinned(*names: str) -> list[str]:
     """Return requirements that pip finds on PyPI, where no version has a label such as ``+cu126``."""
     return [f"{name}=={version(name).partition('+')[0]}" for name in ("mlflow", *names)]
-
-
-def _is_hub_name(path: str) -> bool:
-    return not path.startswith((".", "/", "~", "builtin:")) and not Path(path).exists()
