@@ -20,6 +20,7 @@ from unittest.mock import Mock
 
 import pytest
 from fork_server import run_forked
+from mlflow import MlflowClient
 from recording import CONFIG, POINT, artifact_files, history, open_recorder, record_small_sweep
 
 from sweeps import constants
@@ -71,8 +72,6 @@ def tell_and_die(uri: str, story: str, folder: Path, *, resume: bool) -> None:
 
 def everything(uri: str) -> dict[str, Any]:
     """Contents of MLflow on the sweep, without times: by trial, with the sweep's own run under an empty name."""
-    from mlflow import MlflowClient
-
     client, sweep = MlflowClient(uri), load_sweep(uri, "digits-1")
     runs = {"": sweep.mlflow.run_id} | {trial.trial: trial.run_id for trial in sweep.trials}
     told: dict[str, Any] = {}
@@ -305,8 +304,6 @@ def test_a_resumed_driver_knows_from_the_journal_what_mlflow_shows(uri: str, tmp
 
 
 def test_a_trial_whose_run_was_deleted_in_mlflow_is_not_known_to_a_resumed_driver(uri: str) -> None:
-    from mlflow import MlflowClient
-
     record_small_sweep(uri)
     MlflowClient(uri).delete_run(load_sweep(uri, "digits-1").trials[1].run_id)
     recorder = open_recorder(uri, resume=True)
