@@ -99,7 +99,9 @@ def flavour_of(folder: Path, scratch: Path, *, merged: bool) -> Flavour:
             return _image(config, folder)
         write_model(folder, scratch, merged=merged)
         return _transformers(config.model, scratch) if config.model.lora is None or merged else _adapter(scratch)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of this machine's disk, and not transformers' own
+            raise
         raise UserError(f"its checkpoint: {error}") from error
 
 

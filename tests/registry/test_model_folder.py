@@ -323,6 +323,9 @@ def test_what_cannot_be_merged_or_registered_says_why(users: Path) -> None:
     (users / "base").rename(users / "moved")
     with pytest.raises(ValueError, match="the base of its adapters, base, cannot be loaded"):
         write_model(users / "adapters", scratch(users, "two"), merged=True)
+    (users / "moved" / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"its checkpoint: .*no file named model\.safetensors"):
+        flavour_of(users / "moved", scratch(users, "four"), merged=False)
     own = scratch(users, "own")
     (own / "weights.pt").write_text("")
     with pytest.raises(UserError, match="its checkpoint: only your training can load it"):
