@@ -152,7 +152,7 @@ def _deliver(client: MlflowClient, uri: str, store: ObjectStore, folder: Path, p
         while outbox.deliver():
             if monotonic() - told > TELL_EVERY_S:
                 told = monotonic()
-                logger.warning("reading %s: %.1f MB left", store, (journal.end - journal.position) / 1e6)
+                logger.warning("reading %s: %.1f MB left", folder.name, (journal.end - journal.position) / 1e6)
         for (key, name), text in texts.items():
             with suppress(Refused):
                 if (run_id := outbox.wait_for_run(key, 0)) is not None:  # else the journal has lost its beginning
