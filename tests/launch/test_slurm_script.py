@@ -83,12 +83,11 @@ def test_a_job_asks_for_the_cpus_of_as_many_trials_as_its_gpus_have_room_for() -
 @pytest.mark.parametrize(
     ("cpus", "note"), [("8", ""), ("3", "cluster.slurm: 3 CPUs and 8 GPUs a node run 1 trial at once")]
 )
-def test_gpus_that_too_few_cpus_leave_unused_are_told(cpus: str, note: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpus_that_too_few_cpus_leave_unused_are_told(cpus: str, note: str, caplog: pytest.LogCaptureFixture) -> None:
     nodes = ("cluster.slurm.gpus_per_node=8", f"cluster.slurm.cpus_per_node={cpus}")
     assert run_command(["submit", "conf=digits", *nodes, "--to=slurm", "--print"])[0] == 0
-    told = capsys.readouterr().err
-    assert note in told
-    assert bool(note) == ("GPUs unused" in told)
+    assert note in caplog.text
+    assert bool(note) == ("GPUs unused" in caplog.text)
 
 
 PROGRAMS = {
