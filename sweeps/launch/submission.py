@@ -61,7 +61,7 @@ class Submission:
     arguments: list[str]
     """Arguments of ``python -m sweeps``. Running them again continues the sweep."""
     bundle: Bundle = field(default_factory=Bundle)
-    """Files that are sent with the sweep; None if the cluster sees the same folder."""
+    """Files that are sent with the sweep; none if the cluster sees the same folder."""
     scalings: list[Scaling] = field(default_factory=list)
     """Workers of every kind of trial in the space; empty if the sweep has run already."""
     configs: list[Path] = field(default_factory=list)
