@@ -150,7 +150,7 @@ def new_submission(
     """
     if to == "slurm":  # its nodes see the same folders
         plan = make_plan([*tokens, JOIN], config_dirs, name, command)
-        arguments, bundle = [*tokens, *(f"--config-dir={each}" for each in config_dirs)], Bundle()
+        arguments, bundle = [*tokens, *(f"--config-dir={each.expanduser()}" for each in config_dirs)], Bundle()
     else:
         plan = make_plan(tokens, config_dirs, name, command, where="elsewhere")
         bundle = Bundle.of_folder(Path.cwd(), leave_out=Path(plan.config.output_dir))

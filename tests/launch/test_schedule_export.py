@@ -49,8 +49,10 @@ def my_conf(working_folder: Path) -> Path:
     return folder.parent
 
 
-def exported(capsys: pytest.CaptureFixture[str], kind: str, *options: str) -> tuple[str, str]:
-    status, _ = run_command(["schedule", "export", "evening", f"--as={kind}", "--config-dir=my_conf", *options])
+def exported(
+    capsys: pytest.CaptureFixture[str], kind: str, *options: str, config_dir: str = "my_conf"
+) -> tuple[str, str]:
+    status, _ = run_command(["schedule", "export", "evening", f"--as={kind}", f"--config-dir={config_dir}", *options])
     captured = capsys.readouterr()
     assert status == 0, captured.err
     return captured.out, captured.err
@@ -61,9 +63,13 @@ def change(my_conf: Path, **values: object) -> None:
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **values}))
 
 
-def test_a_crontab_has_a_line_that_a_shell_understands(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("config_dir", ["my_conf", "~/my_conf"])
+def test_a_crontab_has_a_line_that_a_shell_understands(
+    my_conf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, config_dir: str
+) -> None:
+    monkeypatch.setenv("HOME", str(my_conf.parent))
     change(my_conf, window={"hours": 2})
-    out, err = exported(capsys, "cron")
+    out, err = exported(capsys, "cron", config_dir=config_dir)
     _, zone, line = out.splitlines()
     assert zone == "CRON_TZ=Europe/Berlin"
     fields, command = line.split(" ", 5)[:5], line.split(" ", 5)[5].replace("\\%", "%")

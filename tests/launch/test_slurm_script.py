@@ -267,14 +267,15 @@ def test_the_driver_gets_the_overrides_as_they_were_typed() -> None:
 
 
 def test_a_container_has_the_working_folder_the_mounts_and_the_folders_of_configs_from_elsewhere(
-    here: Path, tmp_path_factory: pytest.TempPathFactory
+    here: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = script("cluster.slurm.container={runtime: pyxis, image: /a.sif, mounts: [/data]}")
     assert f"--container-image=/a.sif --container-mounts=/data:/data,{here}:{here}" in text
     assert "python=python3\n" in text
     elsewhere = tmp_path_factory.mktemp("my_conf")
     tokens = ["conf=digits", "cluster.slurm.container={runtime: apptainer, image: /a.sif, mounts: [/data]}"]
-    text = batch_script(new_submission(tokens, [elsewhere], "mine", "submit", "slurm"))
+    monkeypatch.setenv("HOME", str(elsewhere.parent))
+    text = batch_script(new_submission(tokens, [Path("~", elsewhere.name)], "mine", "submit", "slurm"))
     assert f"apptainer exec --bind /data,{here},{elsewhere} --pwd {here} /a.sif" in text
 
 
