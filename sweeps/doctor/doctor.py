@@ -40,7 +40,7 @@ def examine(config: SweepConfig) -> Iterator[Finding]:
             yield from _examine_cluster(config, folder, marker)
     except OSError as error:
         fix = "set output_dir to a folder that can be written"
-        yield Finding("storage", "failed", "", f"output_dir={folder}: {error.strerror}", fix)
+        yield Finding("storage", "failed", "", f"output_dir={folder}: {error.strerror or error}", fix)
     except UserError as error:
         yield Finding("storage", "failed", "", str(error))
 
