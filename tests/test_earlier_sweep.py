@@ -24,8 +24,7 @@ from sweeps.folders.sweep_folder import COPY_FILE, SWEEP_FILE
 from sweeps.plan.saved_sweep import FORMAT
 from sweeps.search import study_version
 from sweeps.search.study_version import STUDY_FILE, STUDY_VERSION
-from sweeps.tracking import journal
-from sweeps.tracking.journal import JOURNAL_FILE, JOURNAL_VERSION, Journal, Points
+from sweeps.tracking.journal import JOURNAL_FILE, JOURNAL_VERSION, Journal
 
 
 @pytest.fixture
@@ -137,27 +136,6 @@ def test_a_journal_from_before_versions_is_read_whole_and_says_from_where_on_it_
     after = (folder / JOURNAL_FILE).read_bytes()
     assert after.startswith(before)
     assert parsed(after[len(before) :]) == {"kind": "Version", "version": JOURNAL_VERSION, "written_by": release()}
-
-
-def test_lines_of_an_earlier_journal_are_brought_forward_as_they_are_read_and_later_ones_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = Journal(tmp_path)
-    first.append(Points("0001", 1, 5, {"loss": 1.0}))
-    first.close()
-
-    def in_seconds(line: dict[str, Any]) -> dict[str, Any]:
-        return {**line, "timestamp_ms": 1000 * line["timestamp_ms"]}
-
-    monkeypatch.setattr(journal, "STEPS", (*journal.STEPS, in_seconds))
-    monkeypatch.setattr(journal, "JOURNAL_VERSION", JOURNAL_VERSION + 1)
-    second = Journal(tmp_path)
-    second.append(Points("0001", 2, 6, {"loss": 0.5}))
-    assert [entry.timestamp_ms for entry in second.entries() if isinstance(entry, Points)] == [5000, 6]
-    start = second.end - 1
-    while second.read(start, 1) != ([], second.end) and start > second.end - 60:
-        start -= 1
-    second.close()
 
 
 def test_a_document_goes_forward_step_by_step() -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sweeps.cleaning.policy import Policy
 from sweeps.config.objectives import as_loss
 from sweeps.constants import TAG_HEARTBEAT
+from sweeps.tracking.reader import ENDED
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, number
 
-ENDED = ("finished", "failed")
 RESUMABLE = ("interrupted", "stopped")
 
 

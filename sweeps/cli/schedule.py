@@ -217,6 +217,4 @@ def _exported(definition: Definition, kind: str, config_dirs: Sequence[Path]) ->
     else:
         replaces = schedule.overlap == "stop_old"
         documents = kuberay.cron_job(submission, cron, zone, replaces=replaces, hours=hours)
-    for note in submission.notes:
-        say(note)
     return {f"sweeps-{schedule.name}.yaml": kuberay.written(documents)}

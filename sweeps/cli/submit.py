@@ -61,8 +61,6 @@ def submit(
         is_submitted = _to_slurm(submission, is_printed=is_printed, as_json=as_json)
     else:
         is_submitted = _to_kuberay(submission, is_printed=is_printed, as_json=as_json)
-    for note in submission.notes:
-        say(note)
     if is_submitted:
         _say_what_next(submission.name, to, tracking_uri)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from statistics import median_low
 
 from sweeps.doctor.finding import Finding, Verdict
-from sweeps.doctor.node_state import Look, NodeState
+from sweeps.doctor.node_state import TEMPORARY, Look, NodeState
 from sweeps.doctor.probes import Probes
 from sweeps.doctor.slow_nodes import slow_among, suspects
 from sweeps.storage.location import is_remote
@@ -16,7 +16,7 @@ CLOCK_WARNS_S, CLOCK_FAILS_S = 1.0, 30.0
 certificates may be rejected)."""
 DISK_WARNS_GIB, DISK_FAILS_GIB = 10.0, 1.0
 DISK_WARNS_SHARE = 0.05
-"""Minimum free share of a disk; Ray stops writing objects to a disk with less."""
+"""Minimum free share of the disk with temporary files; Ray stops writing objects to one with less."""
 IF_SLOW = "see what else runs there, or leave it out with `run --check-nodes`"
 GIB = 2**30
 
@@ -97,7 +97,7 @@ def _disks(states: Mapping[str, NodeState]) -> Iterator[Finding]:
     short = False
     for name, state in states.items():
         for purpose, (free, total) in state.disks.items():
-            if free / GIB >= DISK_WARNS_GIB and free >= DISK_WARNS_SHARE * total:
+            if free >= max(DISK_WARNS_GIB * GIB, DISK_WARNS_SHARE * total if purpose == TEMPORARY else 0.0):
                 continue
             short = True
             verdict: Verdict = "failed" if free / GIB < DISK_FAILS_GIB else "warning"

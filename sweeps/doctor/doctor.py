@@ -40,7 +40,7 @@ def examine(config: SweepConfig) -> Iterator[Finding]:
             yield from _examine_cluster(config, folder, marker)
     except OSError as error:
         fix = "set output_dir to a folder that can be written"
-        yield Finding("storage", "failed", "", f"output_dir={folder}: {error.strerror}", fix)
+        yield Finding("storage", "failed", "", f"output_dir={folder}: {error.strerror or error}", fix)
     except UserError as error:
         yield Finding("storage", "failed", "", str(error))
 
@@ -57,7 +57,7 @@ def _examine_cluster(config: SweepConfig, folder: str, marker: str) -> Iterator[
 
 def _examine_nodes(config: SweepConfig, folder: str, marker: str, nodes: Sequence[Node]) -> Generator[Finding]:
     from sweeps.doctor.cluster_findings import check_nodes
-    from sweeps.doctor.node_state import Look
+    from sweeps.doctor.node_state import TEMPORARY, Look
     from sweeps.doctor.probes import Probes
 
     expected = expected_versions()
@@ -68,7 +68,7 @@ def _examine_nodes(config: SweepConfig, folder: str, marker: str, nodes: Sequenc
         marker=marker,
         folders={
             **({} if is_remote(folder) else {"output_dir": folder}),
-            "temporary files": tempfile.gettempdir(),
+            TEMPORARY: tempfile.gettempdir(),
         },
         server=uri if uri.startswith(("http://", "https://")) else None,
     )

@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +15,13 @@ from pathlib import Path
 import requests
 
 from sweeps.errors import UserError
+from sweeps.provenance.machine import nvidia_gpus
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore, checked_store
 from sweeps.tracking.client import first_cause
 
+TEMPORARY = "temporary files"
+"""Purpose of the folder in which Ray keeps its files."""
 ANSWERS_WITHIN_S = 5.0
 """Maximum seconds for a tracking server to answer a node."""
 
@@ -68,7 +70,7 @@ def look(wanted: Look) -> NodeState:
     return NodeState(
         python=platform.python_version(),
         versions={name: installed_version(name) for name in wanted.packages},
-        driver=_driver_version(),
+        driver=next((gpu.split(", ")[1] for gpu in nvidia_gpus() if ", " in gpu), ""),
         gpus=gpus,
         nccl=nccl,
         disks={purpose: _free(folder) for purpose, folder in wanted.folders.items()},
@@ -81,23 +83,18 @@ def look(wanted: Look) -> NodeState:
 def _folder(folder: str, marker: str) -> tuple[bool, str]:
     """Return whether the node sees the driver's folder of sweeps, and the error of writing into it; empty if writing
     works."""
-    if not is_remote(folder):
-        sees = (Path(folder) / marker).is_file()
-        return sees, _try_to_write(Path(folder)) if sees else ""
     try:
-        checked_store("output_dir", folder)
+        if is_remote(folder):
+            checked_store("output_dir", folder)
+            return ObjectStore(folder).read(marker) is not None, ""
+        if not (Path(folder) / marker).is_file():
+            return False, ""
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-"):
+            return True, ""
     except UserError as error:
         return True, str(error)
-    return ObjectStore(folder).read(marker) is not None, ""
-
-
-def _try_to_write(folder: Path) -> str:
-    """Return the error of creating a file in a folder; empty if that works."""
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-"):
-            return ""
     except OSError as error:
-        return error.strerror or str(error)
+        return True, error.strerror or str(error)
 
 
 def installed_version(name: str) -> str | None:
@@ -121,15 +118,6 @@ def _accelerators() -> tuple[list[str], str]:
     with contextlib.suppress(Exception):  # a build of torch without it, such as ROCm's
         nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
     return [f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices], nccl
-
-
-def _driver_version() -> str:
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return next(iter(done.stdout.split()), "")
 
 
 def _free(folder: str) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,7 +118,21 @@ class Probes:
 
     def all_reduces(self, groups: Sequence[Group]) -> Times:
         """Measure the seconds of an all-reduce within each group, in all groups at the same time."""
-        return dict(zip(groups, self._meet(groups), strict=True))
+        asked: dict[Group, list[Any]] = {}
+        for group in groups:
+            port, *others = (self._free_port(name) for name in group)
+            if port is None or None in others:
+                continue
+            address = self.nodes[group[0]].address
+            asked[group] = [
+                self._actors[name].call.remote(all_reduce_s, Meeting(address, port, rank, len(group)))
+                for rank, name in enumerate(group)
+            ]
+        times: dict[Group, float | None] = dict.fromkeys(groups)
+        for group, answers in asked.items():
+            with suppress(RayError):
+                times[group] = max(ray.get(answers, timeout=2 * MEETS_WITHIN_S))
+        return times
 
     def close(self) -> None:
         for actor in self._actors.values():
@@ -139,27 +154,6 @@ class Probes:
                     self.failures[name] = f"did not answer within {within_s:g} s"
             except RayError as error:
                 self.failures[name] = _reason(error)
-
-    def _meet(self, groups: Sequence[Group]) -> Iterator[float | None]:
-        asked: list[list[Any]] = []
-        for group in groups:
-            port, *others = (self._free_port(name) for name in group)
-            if port is None or None in others:
-                asked.append([])
-                continue
-            asked.append(
-                [
-                    self._actors[name].call.remote(
-                        all_reduce_s, Meeting(self.nodes[group[0]].address, port, rank, len(group))
-                    )
-                    for rank, name in enumerate(group)
-                ]
-            )
-        for answers in asked:
-            try:
-                yield max(ray.get(answers, timeout=2 * MEETS_WITHIN_S)) if answers else None
-            except RayError:
-                yield None
 
     def _free_port(self, name: str) -> int | None:
         """Return a free port of a node; None if its process does not answer even after a restart. NCCL may hang or end

@@ -173,11 +173,11 @@ def mend(path: Path) -> Damage:
                 has_checksums = True
             else:
                 changes = _changes_of_newlines(before, text)
-                if changes is None and _has_checksum(text):
-                    changes = _changes_of(text)
+                if changes is None and _has_checksum(text) and (whole := _corrected(text)) is not None:
+                    changes = [(0, whole)]
                 if changes is not None:
                     corrected.append(number)
-                    patches += [(start + position, character) for position, character in changes]
+                    patches += [(start + position, content) for position, content in changes]
                     if lost and changes[0][0] < 0 and lost[-1] == number - 1:
                         lost.pop()
                 elif (
@@ -240,20 +240,11 @@ def _changes_of_newlines(before: bytes, text: bytes) -> list[tuple[int, bytes]] 
     return None
 
 
-def _changes_of(text: bytes) -> list[tuple[int, bytes]] | None:
-    found = _corrected(text)
-    if found is None:
-        return None
-    return [
-        (position, found[position : position + 1]) for position in range(len(text)) if text[position] != found[position]
-    ]
-
-
 def _write(path: Path, patches: list[tuple[int, bytes]]) -> None:
     file = os.open(path, os.O_WRONLY)
     try:
-        for position, character in patches:
-            os.pwrite(file, character, position)
+        for position, content in patches:
+            os.pwrite(file, content, position)
         os.fsync(file)
     finally:
         os.close(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import zipfile
@@ -13,6 +14,8 @@ from pathlib import Path
 from sweeps.errors import FULL, UserError
 from sweeps.folders.conf_folders import conf_folder
 from sweeps.folders.sweep_folder import SWEEP_FILE
+
+logger = logging.getLogger(__name__)
 
 MIB = 2**20
 MAX_CODE = 100 * MIB
@@ -46,9 +49,10 @@ class Bundle:
         Raises:
             UserError: The folder holds too many files to be a project, or git refuses to list them.
         """
-        bundle, left_out = cls(), {file.parent for file in Path(folder, OUTPUTS).glob(f"*/{SWEEP_FILE}")}
-        if not folder.is_relative_to(leave_out.absolute()):  # as output_dir=/shared, in /shared/project
-            left_out.add(leave_out.absolute())
+        bundle, leave_out = cls(), leave_out.absolute()
+        left_out = {file.parent for place in (folder / OUTPUTS, leave_out) for file in place.glob(f"*/{SWEEP_FILE}")}
+        if not folder.is_relative_to(leave_out):  # as output_dir=/shared, in /shared/project
+            left_out.add(leave_out)
         for path in _own_files(folder):
             name = path.relative_to(folder).as_posix()
             if path.name.endswith(DATABASES) or not left_out.isdisjoint([path, *path.parents]):
@@ -58,12 +62,6 @@ class Bundle:
             elif path.is_dir():
                 bundle.links.append(name)
         return bundle
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes for the user about what is not sent."""
-        named = ", ".join(self.links[:3]) + (", ..." if len(self.links) > 3 else "")
-        return [f"links to folders are not sent, not even if they hold code: {named}"] if named else []
 
     def add_folder(self, folder: Path, name: str, pattern: str = "*") -> None:
         """Add a folder under another path in the archive."""
@@ -105,13 +103,17 @@ class Bundle:
         self.add_folder(conf_folder(), "sweeps/conf", "*.yaml")
 
     def write(self, archive: Path, limit: int, advice: str) -> Path:
-        """Write the files as a zip archive of at most ``limit`` bytes; the same contents give the same bytes.
+        """Write the files as a zip archive of at most ``limit`` bytes; the same contents give the same bytes. A warning
+        names the links that are left out.
 
         Raises:
             UserError: The archive is larger; the message names the largest files, and ends with the advice. Or a file
                 cannot be read.
             OSError: The disk of the archive is full.
         """
+        if self.links:
+            named = ", ".join(self.links[:3]) + (", ..." if len(self.links) > 3 else "")
+            logger.warning("links to folders are not sent, not even if they hold code: %s", named)
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             packed.writestr(zipfile.ZipInfo(TOP_FILE), "Files of a sweep, packed by `python -m sweeps submit`.\n")
             for name, path in sorted(self.files.items()):

@@ -51,14 +51,11 @@ def calendar_events(cron: str, timezone: str) -> list[str]:
         raise UserError(f"cron={cron!r}: {error}; correct that field") from None
     time = f"{_listed(line.hours, 24)}:{_listed(line.minutes, 60)}:00 {timezone}"
     months, days = _listed(line.months, 12), _listed(line.days, 31)
-    weekdays = _weekdays({value % 7 for value in line.weekdays if isinstance(value, int)})
+    found = {value % 7 for value in line.weekdays if isinstance(value, int)}
+    weekdays = "" if len(found) == 7 else ",".join(DAYS[value] for value in sorted(found))
     if not line.day_and:  # cron(8): either of them
         return [f"*-{months}-{days} {time}", f"{weekdays} *-{months}-* {time}".strip()]
     return [f"{weekdays} *-{months}-{days} {time}".strip()]
-
-
-def _weekdays(values: Collection[int]) -> str:
-    return "" if len(values) == 7 else ",".join(DAYS[value] for value in sorted(values))
 
 
 def _listed(values: Collection[int], possible: int) -> str:

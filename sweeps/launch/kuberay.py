@@ -201,7 +201,6 @@ def _config_map(
         "data": {SCRIPT: f"{prefix}exec {command}\n"},
     }
     if kuberay.code == "config_map" and submission.bundle.files:
-        submission.notes.extend(submission.bundle.notes)
         with TemporaryDirectory() as folder:
             limit = MAX_CONFIG_MAP - len(command) - 1024
             advice = ", or build your code into the image (cluster.kuberay.code=image)"

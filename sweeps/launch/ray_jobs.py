@@ -60,7 +60,6 @@ def ray_job(submission: Submission, dashboard: str | None = None) -> RayJob:
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, where the cluster is started, and give the address "
             "without it here"
         )
-    submission.notes.extend(submission.bundle.notes)
     submission.bundle.add_sweeps()
     return RayJob(address, submission.job_name, submission.command(), submission)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shlex
 import threading
@@ -29,6 +30,8 @@ from sweeps.texts.wording import counted
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.sweep_run import PARENT_FILE, is_recorded
 from sweeps.tracking.uris import default_uri, sqlite_path
+
+logger = logging.getLogger(__name__)
 
 Target = Literal["ray", "slurm", "kuberay"]
 JOIN = "cluster.address=auto"
@@ -58,13 +61,11 @@ class Submission:
     arguments: list[str]
     """Arguments of ``python -m sweeps``. Running them again continues the sweep."""
     bundle: Bundle = field(default_factory=Bundle)
-    """Files that are sent with the sweep; None if the cluster sees the same folder."""
+    """Files that are sent with the sweep; none if the cluster sees the same folder."""
     scalings: list[Scaling] = field(default_factory=list)
     """Workers of every kind of trial in the space; empty if the sweep has run already."""
     configs: list[Path] = field(default_factory=list)
     """The user's YAML files that the config was read from; empty if the sweep has run already."""
-    notes: list[str] = field(default_factory=list)
-    """Notes for the user about what was submitted."""
 
     @property
     def job_name(self) -> str:
@@ -97,7 +98,7 @@ class Submission:
 
     def check_fit(self, asked: str, nodes: int, cpus: float, gpus: float) -> None:
         """Check that the nodes that a section of the config asks for, each with these CPUs and GPUs, hold at least one
-        trial, and note whether more CPUs would use more of the GPUs.
+        trial, and warn if more CPUs would use more of the GPUs.
 
         Raises:
             DoesNotFit: No trial fits on the nodes.
@@ -113,9 +114,9 @@ class Submission:
         except DoesNotFit as error:
             raise DoesNotFit(error.reason, f"ask for more in {asked}") from None
         if found.use_gpu and found.concurrent < possible.concurrent:
-            self.notes.append(
-                f"{asked}: {cpus:g} CPUs and {gpus:g} GPUs a node run {counted(found.concurrent, 'trial')} at once, "
-                f"and leave GPUs unused; more CPUs allow {possible.concurrent}"
+            logger.warning(
+                "%s: %g CPUs and %g GPUs a node run %s at once, and leave GPUs unused; more CPUs allow %d",
+                *(asked, cpus, gpus, counted(found.concurrent, "trial"), possible.concurrent),
             )
 
 
@@ -149,7 +150,7 @@ def new_submission(
     """
     if to == "slurm":  # its nodes see the same folders
         plan = make_plan([*tokens, JOIN], config_dirs, name, command)
-        arguments, bundle = [*tokens, *(f"--config-dir={each}" for each in config_dirs)], Bundle()
+        arguments, bundle = [*tokens, *(f"--config-dir={each.expanduser()}" for each in config_dirs)], Bundle()
     else:
         plan = make_plan(tokens, config_dirs, name, command, where="elsewhere")
         bundle = Bundle.of_folder(Path.cwd(), leave_out=Path(plan.config.output_dir))

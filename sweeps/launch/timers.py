@@ -120,7 +120,7 @@ def _limit(schedule: Schedule) -> float | None:
 
 
 def _words(schedule: Schedule, config_dirs: Sequence[Path]) -> list[str]:
-    folders = [f"--config-dir={folder.absolute()}" for folder in config_dirs]
+    folders = [f"--config-dir={folder.expanduser().absolute()}" for folder in config_dirs]
     return [sys.executable, "-m", "sweeps", "schedule", "run", schedule.name, *folders]
 
 

@@ -1,4 +1,4 @@
 """Provenance of a sweep: its code, packages, data, machine and command, from which it can be reproduced.
 
-Begin with ``provenance``. ``secrets`` hides secrets in everything that is recorded.
+Begin with ``provenance``. ``redaction`` hides secrets in everything that is recorded.
 """

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -98,7 +99,7 @@ def _changes(root: str) -> str:
 
 
 def _new_sources(root: str) -> list[str]:
-    listed = _git("ls-files", "--others", "--exclude-standard", "-z", folder=root, strip=False).split("\0")
+    listed = _git("ls-files", "--others", "--exclude-standard", "-z", folder=root).split("\0")
     return [
         name
         for name in listed
@@ -109,15 +110,11 @@ def _new_sources(root: str) -> list[str]:
     ][:MOST_NEW_FILES]
 
 
-def _git(
-    *arguments: str, folder: str | None = None, environment: dict[str, str] | None = None, strip: bool = True
-) -> str:
-    """Return the output of a git command; empty if it fails or git is not installed."""
-    try:
-        output = _output(*arguments, folder=folder, environment=environment)
-    except _GitFailed:
-        return ""
-    return output.strip() if strip else output
+def _git(*arguments: str, folder: str | None = None, environment: dict[str, str] | None = None) -> str:
+    """Return the output of a git command without its last line end; empty if it fails or git is not installed."""
+    with suppress(_GitFailed):
+        return _output(*arguments, folder=folder, environment=environment).removesuffix("\n")
+    return ""
 
 
 def _output(*arguments: str, folder: str | None = None, environment: dict[str, str] | None = None) -> str:

@@ -40,7 +40,7 @@ def hardware() -> dict[str, Any]:
         "processor": _processor(),
         "cpus": os.cpu_count() or 1,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "gpus": _gpus(),
+        "gpus": nvidia_gpus(),
     }
 
 
@@ -52,8 +52,9 @@ def _processor() -> str:
         return platform.processor()
 
 
-def _gpus() -> list[str]:
-    """Return name, driver and memory of each GPU from ``nvidia-smi``, without importing CUDA."""
+def nvidia_gpus() -> list[str]:
+    """Return name, driver and memory of each GPU from ``nvidia-smi``, without importing CUDA, as ``L4, 550.54, 23034
+    MiB``."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)

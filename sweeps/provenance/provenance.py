@@ -121,8 +121,9 @@ def collect_provenance(command: str, seed: int) -> tuple[Provenance, str]:
 
 
 def requirements(provenance: Provenance) -> str:
-    """Return the packages in the format of ``pip install -r``."""
-    return "".join(f"{name}=={version}\n" for name, version in provenance.packages.items())
+    """Return the packages in the format of ``pip install -r``, without labels of builds such as ``+cu126``: PyPI has
+    none, and a build with a label is accepted, too."""
+    return "".join(f"{name}=={version.partition('+')[0]}\n" for name, version in provenance.packages.items())
 
 
 def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -99,7 +99,9 @@ def flavour_of(folder: Path, scratch: Path, *, merged: bool) -> Flavour:
             return _image(config, folder)
         write_model(folder, scratch, merged=merged)
         return _transformers(config.model, scratch) if config.model.lora is None or merged else _adapter(scratch)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of this machine's disk, and not transformers' own
+            raise
         raise UserError(f"its checkpoint: {error}") from error
 
 
@@ -178,7 +180,7 @@ def _transformers(config: CausalLM, folder: Path) -> Flavour:
 
     model: Any = load_model(folder)
     # MLflow looks the model's name up on the hub, where a folder's name does not exist.
-    if not _is_hub_name(config.path):
+    if config.path.startswith((".", "/", "~", "builtin:")) or Path(config.path).exists():
         model.name_or_path = model.config.name_or_path = ""
     return _pipeline(model, AutoTokenizer.from_pretrained(folder), "text-generation")
 
@@ -297,11 +299,12 @@ def _own_code(config: TrainingConfig) -> list[str]:
 
 
 def _code_of(target: str) -> list[str]:
-    """Return the path of the file or package at the beginning of an import path."""
+    """Return the path of the file or package at the beginning of an import path. A package without an ``__init__.py``
+    has no file of its own, and may have several folders."""
     spec = importlib.util.find_spec(target.partition(".")[0])
-    if spec is None or spec.origin is None:
+    if spec is None:
         return []
-    return [str(Path(spec.origin).parent if spec.submodule_search_locations else spec.origin)]
+    return list(dict.fromkeys(spec.submodule_search_locations or filter(None, [spec.origin])))
 
 
 def _text_signature() -> ModelSignature:
@@ -320,8 +323,5 @@ def _text_signature() -> ModelSignature:
 
 
 def _pinned(*names: str) -> list[str]:
-    return [f"{name}=={version(name)}" for name in ("mlflow", *names)]
-
-
-def _is_hub_name(path: str) -> bool:
-    return not path.startswith((".", "/", "~", "builtin:")) and not Path(path).exists()
+    """Return requirements that pip finds on PyPI, where no version has a label such as ``+cu126``."""
+    return [f"{name}=={version(name).partition('+')[0]}" for name in ("mlflow", *names)]

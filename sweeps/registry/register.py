@@ -116,20 +116,19 @@ def register(
                 **flavour.arguments,
             )
             claim(client, name, rights)
-            version = _version(client, name, str(logged.model_uri), trial.run_id, tags, _description(record, trial))
+            version = client.create_model_version(
+                name,
+                str(logged.model_uri),
+                trial.run_id,
+                tags=tags,
+                description=_description(record, trial),
+                model_id=model.model_id,
+            ).version
             if alias is not None:
                 client.set_registered_model_alias(name, alias, version)
         except MlflowException as error:
             raise UserError(f"MLflow does not register {name}: {first_cause(error)}") from error
-    return RegisteredModel(name, version, alias)
-
-
-def _version(client: MlflowClient, name: str, source: str, run_id: str, tags: dict[str, str], description: str) -> str:
-    model_id = source.removeprefix("models:/")
-    made = client.create_model_version(
-        name, source, run_id, tags=tags, description=description, model_id=model_id if "/" not in model_id else None
-    )
-    return str(made.version)
+    return RegisteredModel(name, str(version), alias)
 
 
 def _tags(record: SweepRecord, trial: TrialRecord, *, merged: bool) -> dict[str, str]:

@@ -85,21 +85,21 @@ def _node_types(config: Mapping[str, Any]) -> dict[str, NodeType]:
 
 
 _answers: dict[str, dict[str, Any]] = {}
-"""Last config that the head node has told, by the id of the connection to the cluster."""
+"""Last config that the head node has told, by the id of the driver's node; jobs of two clusters may share an id."""
 
 
 def _config_on_head() -> dict[str, Any]:
     """Return the config of the cluster's autoscaler; empty if there is none, or its config is not on the head node. If
-    the node is too slow to answer, it is the config that it told before on this connection."""
+    the node is too slow to answer, it is the config that it told before."""
     import ray
 
-    connection = ray.get_runtime_context().get_job_id()
+    own = ray.get_runtime_context().get_node_id()
     ask = ray.remote(autoscaler_config).options(num_cpus=0, max_retries=0, resources={HEAD: 0.001})
     try:
-        _answers[connection] = ray.get(ask.remote(), timeout=ANSWER_WITHIN_S)
+        _answers[own] = ray.get(ask.remote(), timeout=ANSWER_WITHIN_S)
     except ray.exceptions.RayError:
-        return _answers.get(connection, {})
-    return _answers[connection]
+        return _answers.get(own, {})
+    return _answers[own]
 
 
 def autoscaler_config() -> dict[str, Any]:

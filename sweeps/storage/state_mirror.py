@@ -67,6 +67,8 @@ class StateMirror:
         self._store, self._folder = store, folder
         self._session = ""
         self._files: dict[str, _Copied] = {}
+        self._stored: set[str] = set()
+        """Names of the objects that the store may have, also from copies that failed."""
         self._sequence = self._parts = 0
         self._is_committed = False
         """Whether the last copy succeeded; the parts of a failed copy are in no manifest yet."""
@@ -76,9 +78,8 @@ class StateMirror:
 
     def start(self) -> None:
         """Begin a session, after downloading the store's files unless the local ones are newer."""
+        refresh(self._store, self._folder)
         newest = _newest(self._store)
-        if newest is not None and newest.session != _session_of(self._folder):
-            _download(self._store, newest, self._folder)
         number = 1 + (int(newest.session.partition("-")[0]) if newest is not None else 0)
         self._session = f"{number:06}-{uuid.uuid4().hex[:8]}"
         _correct_flipped_bits(self._folder)
@@ -104,15 +105,12 @@ class StateMirror:
             seen = _snapshot(self._folder)
             changed = not self._is_committed or self._files.keys() != seen.keys()
             self._is_committed = False
-            before = _part_names(self._files)
             for name, status in seen.items():
                 changed |= self._copy_file(name, status)
             for name in self._files.keys() - seen.keys():
                 del self._files[name]
             if changed:
                 self._commit()
-                for part in before - _part_names(self._files):
-                    self._store.remove(part)
             self._is_committed = True
 
     def _copy_file(self, name: str, status: os.stat_result) -> bool:
@@ -138,6 +136,7 @@ class StateMirror:
             file.seek(start)
             part = f"{STATE}/{self._session}/part-{self._parts:06}"
             self._parts += 1
+            self._stored.add(part)
             self._files.pop(name, None)  # if the upload fails, the file is copied as a whole next time
             self._store.write(part, file.read(copied.size - start))
         copied.parts = [*parts, (part, copied.size - start)]
@@ -151,9 +150,13 @@ class StateMirror:
             for name, each in self._files.items()
         }
         content = json.dumps({"session": self._session, "files": files}).encode()
-        self._store.write(_manifest(self._session, self._sequence), _signed(content))
-        if self._sequence > 1:
-            self._store.remove(_manifest(self._session, self._sequence - 1))
+        manifest = f"{STATE}/{self._session}/{self._sequence:09}.json"
+        self._stored.add(manifest)
+        self._store.write(manifest, _signed(content))
+        needed = {manifest, *(part for each in self._files.values() for part, _ in each.parts)}
+        for name in self._stored - needed:
+            self._store.remove(name)
+        self._stored = needed
 
     def _remove_other_sessions(self) -> None:
         for session in (self._store / STATE).folders():
@@ -319,14 +322,6 @@ def _has_grown(known: _Copied, status: os.stat_result, file: Any) -> bool:
         return False
     file.seek(max(0, known.size - _TAIL))
     return bool(file.read(min(known.size, _TAIL)) == known.tail)
-
-
-def _part_names(files: dict[str, _Copied]) -> set[str]:
-    return {name for each in files.values() for name, _ in each.parts}
-
-
-def _manifest(session: str, sequence: int) -> str:
-    return f"{STATE}/{session}/{sequence:09}.json"
 
 
 def _signed(content: bytes) -> bytes:

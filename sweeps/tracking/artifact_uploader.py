@@ -76,9 +76,8 @@ class ArtifactUploader:
         self._done = done
         self._artifact_uris: dict[str, str] = {}
         """URIs of the artifacts of runs."""
-        self._queue: dict[tuple[str, str], Artifact] = {}
-        self._due: dict[tuple[str, str], float] = {}
-        """Monotonic time at which each artifact is due for upload."""
+        self._queue: dict[tuple[str, str], tuple[float, Artifact]] = {}
+        """The waiting artifacts, by run and name, each with the monotonic time at which it is due for upload."""
         self._condition = threading.Condition()
         self._busy: Artifact | None = None
         self._began = 0.0
@@ -94,10 +93,12 @@ class ArtifactUploader:
             skipped = []
             for artifact in artifacts:
                 key = artifact.key, artifact.name
-                skipped.append(self._queue.get(key))
-                self._queue[key] = artifact
                 due = time.monotonic() + (UPLOAD_AFTER_S if artifact.text is None else 0.0)
-                self._due[key] = min(due, self._due.get(key, due))
+                if key in self._queue:
+                    earlier, older = self._queue[key]
+                    due = min(due, earlier)
+                    skipped.append(older)
+                self._queue[key] = due, artifact
             if not self._thread.is_alive() and not self._closing and self._queue:
                 self._thread.start()
             self._condition.notify_all()
@@ -129,27 +130,27 @@ class ArtifactUploader:
                         self._condition.wait(pause)
                     if not self._queue:
                         return
-                    key = min(self._due, key=lambda each: self._due[each])
-                    artifact = self._queue.pop(key)
-                    del self._due[key]
+                    key = min(self._queue, key=lambda each: self._queue[each][0])
+                    _, artifact = self._queue.pop(key)
                     self._busy = artifact
                 self._upload(artifact)
                 self._busy = None
                 self._release(artifact)
 
-    def _release(self, artifact: Artifact | None) -> None:
+    def _release(self, artifact: Artifact) -> None:
         """Remove the held copy of an artifact, unless another upload still needs it."""
-        if artifact is None or artifact.folder is None or not is_held(artifact.folder):
+        if artifact.folder is None or not is_held(artifact.folder):
             return
         with self._condition:
-            needed = [*self._queue.values(), self._busy]
+            needed = [*(waiting for _, waiting in self._queue.values()), self._busy]
             if any(each is not None and each.folder == artifact.folder for each in needed):
                 return
         release(artifact.folder)
 
     def _pause(self) -> float | None:
         """Return the seconds until the next artifact is due; None if no artifact waits."""
-        return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
+        due = min((due for due, _ in self._queue.values()), default=None)
+        return None if due is None else max(0.0, due - time.monotonic())
 
     def _upload(self, artifact: Artifact) -> None:
         key = artifact.key, artifact.name
@@ -176,10 +177,8 @@ class ArtifactUploader:
 
     def _put_back(self, artifact: Artifact, after_s: float) -> None:
         """Queue an artifact again for later, unless a newer version of it waits."""
-        key = artifact.key, artifact.name
         with self._condition:
-            self._queue.setdefault(key, artifact)
-            self._due.setdefault(key, time.monotonic() + after_s)
+            self._queue.setdefault((artifact.key, artifact.name), (time.monotonic() + after_s, artifact))
 
     def _attempt(self, run_id: str, artifact: Artifact) -> bool:
         """Upload an artifact; return whether it was complete. Raise ``Superseded`` if a newer version of it waits, or
@@ -188,7 +187,7 @@ class ArtifactUploader:
         if key in self._queue:
             raise Superseded
         now = time.monotonic()
-        if now - self._began > TURN_S and any(due <= now for due in self._due.copy().values()):
+        if now - self._began > TURN_S and any(due <= now for due, _ in self._queue.copy().values()):
             self._put_back(artifact, NEXT_TURN_S)
             raise Superseded
         if artifact.text is not None:
@@ -205,13 +204,18 @@ class ArtifactUploader:
         """Upload a checkpoint; return whether all of its files were there until the end."""
         if not folder.is_dir():
             return False
-        if (special := _special_file(folder)) is not None:
-            raise Refused(f"{special} is neither a file nor a folder, or is a link to a file that no longer exists")
-        files = [path for path in folder.rglob("*") if path.is_file()]
+        files = []
+        for path in folder.rglob("*"):
+            if path.is_file():
+                files.append(path)
+            elif not path.is_dir() and os.path.lexists(path):  # else it was just removed
+                raise Refused(f"{path} is neither a file nor a folder, or is a link to a file that no longer exists")
         try:
             artifacts = self._artifacts_of(run_id)
             if (root := local_path(artifacts)) is not None:
-                self._replace_folder(folder, root / name)
+                with replacing(root / name) as unfinished:
+                    shutil.copytree(folder, unfinished, copy_function=self._copy_file)
+                sync((root / name).parent)
             else:
                 self._replace_remote(run_id, artifacts, name, folder)
         except OSError:
@@ -236,11 +240,6 @@ class ArtifactUploader:
             found = fetch_sqlite_artifact_uri(self._client.tracking_uri, run_id)
             self._artifact_uris[run_id] = found or self._client.get_run(run_id).info.artifact_uri
         return self._artifact_uris[run_id]
-
-    def _replace_folder(self, folder: Path, target: Path) -> None:
-        with replacing(target) as unfinished:
-            shutil.copytree(folder, unfinished, copy_function=self._copy_file)
-        sync(target.parent)
 
     def _copy_file(self, source: str, target: str) -> str:
         if self._retrier.time_left() <= 0:
@@ -273,13 +272,6 @@ class ArtifactUploader:
         if not self._warned:
             self._warned = True
             logger.warning("%s (logged once)", message)
-
-
-def _special_file(folder: Path) -> Path | None:
-    """Return a file of a checkpoint that can never be copied, such as a pipe or a dangling link; None if there is
-    none."""
-    special = (path for path in folder.rglob("*") if not path.is_file() and not path.is_dir())
-    return next((path for path in special if os.path.lexists(path)), None)  # else it was just removed
 
 
 def _logs(folder: str) -> Iterator[tuple[str, bytes]]:

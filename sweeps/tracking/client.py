@@ -124,16 +124,14 @@ def await_store(uri: str) -> None:
 
 def _explained(uri: str, error: Exception) -> str:
     """Explain why a store cannot be used, and what to do."""
-    why = first_cause(error)
-    return why_no_store(uri) or f"does not answer: {why}; {_advice(uri, why)}"
-
-
-def _advice(uri: str, why: str) -> str:
-    """Return what to do if a store cannot be used."""
+    if (no_store := why_no_store(uri)) is not None:
+        return no_store
+    why, advice = first_cause(error), f"start it, correct the address, or use {DEFAULT}"
     if sqlite_path(uri):
-        return "check that the folder exists and can be written to"
-    plain = f"start it, correct the address, or use {DEFAULT}"
-    return next((advice for sign, advice in _FOR_A_PERSON.items() if sign in why), plain)
+        advice = "check that the folder exists and can be written to"
+    else:
+        advice = next((known for sign, known in _FOR_A_PERSON.items() if sign in why), advice)
+    return f"does not answer: {why}; {advice}"
 
 
 def first_cause(error: BaseException) -> str:

@@ -94,11 +94,8 @@ class _Channel:
     def __init__(self, ids: MlflowIds, location: str) -> None:
         self._ids, self._store = ids, ObjectStore(location) if is_remote(location) else None
         self.poll_s = POLL_S if self._store is None else STORE_POLL_S
-
-    @property
-    def place(self) -> str:
+        self.place = redact_uri(ids.tracking_uri if self._store is None else location)
         """The tracking store or the sweep's folder, for messages."""
-        return redact_uri(self._ids.tracking_uri if self._store is None else self._store.uri)
 
     @cached_property
     def _client(self) -> MlflowClient:
@@ -113,7 +110,7 @@ class _Channel:
             self._store.write(_object(name), text.encode())
 
     def read(self, name: str) -> dict[str, Any]:
-        text: str | bytes | None = self._tags().get(name) if self._store is None else self._store.read(_object(name))
+        text = self._tags().get(name) if self._store is None else self._store.read(_object(name))
         found: dict[str, Any] = json.loads(text or "{}")
         return found
 

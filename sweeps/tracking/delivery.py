@@ -5,9 +5,7 @@ Callers only wait until an entry is in the journal.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
@@ -18,15 +16,11 @@ from sweeps.tracking.artifact_uploader import ANSWER_WITHIN_S, ArtifactUploader
 from sweeps.tracking.journal import Artifact, Entry, Journal, Stored, Tags
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.record import MlflowIds
-from sweeps.tracking.retry import Refused, Retrier
+from sweeps.tracking.retry import Retrier
 from sweeps.tracking.sweep_run import OPEN_WITHIN_S, heartbeat
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-logger = logging.getLogger(__name__)
-
-LOG_PROGRESS_EVERY_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -83,26 +77,6 @@ class Delivery:
     def adopt(self, run_ids: Mapping[str, str]) -> None:
         """Set MLflow's ids of the trials whose runs exist."""
         self._outbox.adopt(run_ids)
-
-    def deliver_earlier(self) -> None:
-        """Deliver the entries that earlier sessions left in the journal. Returns when MLflow has all entries.
-
-        Raises:
-            GaveUp: MLflow has stopped answering.
-            Refused: MLflow rejects the record.
-        """
-        logged = monotonic()
-        while self._outbox.deliver():
-            if monotonic() - logged > LOG_PROGRESS_EVERY_S:
-                logged = monotonic()
-                left = self.journal.end - self.journal.position
-                logger.warning("delivering the entries of an earlier session to MLflow: %.1f MB left", left / 1e6)
-
-    def run_id(self, key: str) -> str | None:
-        """Return MLflow's id of a run that was delivered; None if MLflow refused it, or the journal has lost it."""
-        with suppress(Refused):
-            return self._outbox.wait_for_run(key, 0)
-        return None
 
     def start(self) -> None:
         """Start delivering entries continuously. From now on, calls are repeated without limit."""

@@ -15,13 +15,11 @@ import logging
 import os
 import threading
 import zlib
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
 from sweeps.errors import FULL, StorageFailed
 from sweeps.files.checksums import end_last_line, mend, parsed, parsed_lines, with_checksum
@@ -119,13 +117,15 @@ class Version:
 
 
 Entry = NewRun | Points | GoneBack | Tags | Status | Artifact | Stored
-_KINDS: dict[str, type[Entry]] = {
-    kind.__name__: kind for kind in (NewRun, Points, GoneBack, Tags, Status, Artifact, Stored)
-}
+_KINDS: dict[str, type[Entry]] = {kind.__name__: kind for kind in get_args(Entry)}
+JOURNAL_VERSION = 3
+"""Version of the lines that this release writes. It also reads those of versions 1 and 2, which lack only ``Version``
+lines and checksums."""
 
-_ARTIFACT_PREFIXES = tuple(json.dumps({"kind": kind.__name__})[:-1].encode() for kind in (Artifact, Stored))
-"""First bytes of the journal's lines about artifacts."""
-_POINTS_PREFIX = json.dumps({"kind": Points.__name__})[:-1].encode()
+
+def _beginnings(*kinds: type[Entry | Version]) -> tuple[bytes, ...]:
+    """Return the first bytes of the journal's lines of some kinds."""
+    return tuple(json.dumps({"kind": kind.__name__})[:-1].encode() for kind in kinds)
 
 
 def is_delivered(folder: Path) -> bool:
@@ -137,73 +137,47 @@ def is_delivered(folder: Path) -> bool:
     if _position(folder) < path.stat().st_size:
         return False
     waiting: dict[tuple[str, str], str | None] = {}
-    versions, end = _versions(path), 0
-    with path.open("rb") as lines:
-        for line in lines:
-            start, end = end, end + len(line)
-            if line.startswith(_ARTIFACT_PREFIXES):
-                for entry in _entries(line, start, versions):
-                    match entry:
-                        case Artifact(key, name, folder=waits):
-                            waiting[key, name] = waits
-                        case Stored(key, name, stored) if waiting.get((key, name)) == stored:  # else it was older
-                            waiting.pop((key, name), None)
+    about_artifacts = _beginnings(Artifact, Stored)
+    for entry in _entries_of_lines(folder, lambda line: line.startswith(about_artifacts)):
+        match entry:
+            case Artifact(key, name, folder=waits):
+                waiting[key, name] = waits
+            case Stored(key, name, stored) if waiting.get((key, name)) == stored:  # else it was older
+                waiting.pop((key, name), None)
     return not waiting
 
 
 def entries_without_points(folder: Path) -> Iterator[Entry]:
     """Yield the entries of the journal in a folder, without the metrics, which are most of it; none without a journal.
     Changes nothing."""
-    path = folder / JOURNAL_FILE
-    if not path.is_file():
-        return
-    versions, end = _versions(path), 0
-    with path.open("rb") as lines:
-        for line in lines:
-            start, end = end, end + len(line)
-            if not line.startswith(_POINTS_PREFIX):
-                yield from _entries(line, start, versions)
+    points = _beginnings(Points)
+    return _entries_of_lines(folder, lambda line: not line.startswith(points))
 
 
-def _unchanged(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line unchanged: version 2 only added ``Version`` lines, and version 3 only checksums."""
-    return line
+def _entries_of_lines(folder: Path, is_wanted: Callable[[bytes], bool]) -> Iterator[Entry]:
+    """Yield the entries of the wanted lines of the journal in a folder."""
+    check_journal(folder)
+    if Journal.is_in(folder):
+        with (folder / JOURNAL_FILE).open("rb") as lines:
+            for line in filter(is_wanted, lines):
+                yield from _entries(line)
 
 
-STEPS: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (_unchanged, _unchanged)
-"""Conversions of a line when it is read: the first from version 1 to 2, and so on. Lines in the file are never
-rewritten."""
-JOURNAL_VERSION = len(STEPS) + 1
-_Versions = list[tuple[int, int]]
-_VERSION_PREFIX = json.dumps({"kind": Version.__name__})[:-1].encode()
-
-
-def check_journal(folder: Path) -> None:
-    """Check that this release can read the journal in a sweep's folder.
+def check_journal(folder: Path) -> int:
+    """Check that this release can read the journal in a sweep's folder; return the version of its newest lines.
 
     Raises:
         NewerVersion: A later release wrote it.
     """
-    _versions(folder / JOURNAL_FILE)
-
-
-def _versions(path: Path) -> _Versions:
-    """Return the position and the version of each part of the file, in order; the first part is of version 1.
-
-    Raises:
-        NewerVersion: A later release wrote it.
-    """
-    found = [(0, 1)]
-    for end, text in lines_with(path, _VERSION_PREFIX):
-        if not text.startswith(_VERSION_PREFIX):
-            continue
-        try:
-            line = parsed(text)
-        except ValueError:  # damaged, and named when the journal was opened
-            continue
-        check_not_newer(str(path), line["version"], JOURNAL_VERSION, line["written_by"])
-        found.append((end, line["version"]))
-    return found
+    path, newest = folder / JOURNAL_FILE, 1
+    (beginning,) = _beginnings(Version)
+    for _, text in lines_with(path, beginning):
+        if text.startswith(beginning):
+            with suppress(ValueError):  # damaged, and named when the journal was opened
+                line = parsed(text)
+                check_not_newer(str(path), line["version"], JOURNAL_VERSION, line["written_by"])
+                newest = line["version"]
+    return newest
 
 
 class Journal:
@@ -226,16 +200,15 @@ class Journal:
         self.lost_lines: tuple[int, ...] = ()
         """Numbers of the lines that are unreadable because of damage."""
         self._mend()
-        self._versions = _versions(self._path)
+        version = check_journal(folder)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
         self.end = os.fstat(self._file).st_size
         """Size of the complete lines in bytes."""
         is_new = self.end == 0
         self._on_disk = 0
         self._has_failed = False
-        if self._versions[-1][1] < JOURNAL_VERSION:
+        if version < JOURNAL_VERSION:
             self._write(_line(Version(JOURNAL_VERSION, release())))
-            self._versions.append((self.end, JOURNAL_VERSION))
         self.position = self.end if is_new else min(_position(folder), self.end)
         """Number of bytes that MLflow has received."""
 
@@ -270,7 +243,7 @@ class Journal:
                     block += self._content(most, start + len(block))
         except OSError as error:
             raise self._converted(error) from None
-        return list(_entries(block, start, self._versions)), start + len(block)
+        return list(_entries(block)), start + len(block)
 
     def entries(self, start: int = 0, end: int | None = None) -> Iterator[Entry]:
         """Yield the entries between two positions; by default all."""
@@ -371,20 +344,15 @@ def _with_checksum(position: int) -> str:
     return f"{position} {zlib.crc32(b'%d' % position):08x}"
 
 
-def _entries(block: bytes, start: int, versions: _Versions) -> Iterator[Entry]:
-    """Yield the entries of complete lines that begin at a position of the file, in the current version."""
+def _entries(block: bytes) -> Iterator[Entry]:
+    """Yield the entries of complete lines."""
     texts = block.removesuffix(b"\n").split(b"\n")  # `splitlines` would also end a line at a damaged character
-    for text, parsed_line in zip(texts, parsed_lines(texts), strict=True):
-        version = versions[bisect_right(versions, start, key=itemgetter(0)) - 1][1]
-        start += len(text) + 1
-        if (line := parsed_line) is None:  # half a line, or a damaged one, which was named when the journal was opened
+    for line in parsed_lines(texts):
+        if line is None:  # half a line, or a damaged one, which was named when the journal was opened
             continue
         kind = _KINDS.get(line.pop("kind"))
-        if kind is None:  # a `Version`
-            continue
-        for step in STEPS[version - 1 :]:
-            line = step(line)
-        yield kind(**line)
+        if kind is not None:  # else a `Version`
+            yield kind(**line)
 
 
 def _line(entry: Entry | Version) -> bytes:

@@ -40,7 +40,16 @@ def log_batch(
         Exception: Whatever ``MlflowClient.log_batch`` raises.
     """
     if client.tracking_uri.startswith("http"):
-        _post(client.tracking_uri, run_id, points, params or {}, tags or {})
+        body: dict[str, Any] = {
+            "run_id": run_id,
+            "metrics": [
+                {"key": name, "value": _number(value), "timestamp": timestamp_ms, "step": step}
+                for name, value, timestamp_ms, step in points
+            ],
+            "params": [{"key": name, "value": text} for name, text in (params or {}).items()],
+            "tags": [{"key": name, "value": text} for name, text in (tags or {}).items()],
+        }
+        post(client.tracking_uri, ENDPOINT, {name: content for name, content in body.items() if content})
         return
     from mlflow.entities import Metric, Param, RunTag
 
@@ -50,21 +59,6 @@ def log_batch(
         params=[Param(name, text) for name, text in (params or {}).items()],
         tags=[RunTag(name, text) for name, text in (tags or {}).items()],
     )
-
-
-def _post(
-    uri: str, run_id: str, points: Sequence[MetricValue], params: Mapping[str, str], tags: Mapping[str, str]
-) -> None:
-    body: dict[str, Any] = {
-        "run_id": run_id,
-        "metrics": [
-            {"key": name, "value": _number(value), "timestamp": timestamp_ms, "step": step}
-            for name, value, timestamp_ms, step in points
-        ],
-        "params": [{"key": name, "value": text} for name, text in params.items()],
-        "tags": [{"key": name, "value": text} for name, text in tags.items()],
-    }
-    post(uri, ENDPOINT, {name: content for name, content in body.items() if content})
 
 
 def _number(value: float) -> float | str:

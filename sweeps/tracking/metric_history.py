@@ -4,16 +4,21 @@ run. Both functions raise ``TrackingUnreachable`` if the store does not answer."
 from __future__ import annotations
 
 import math
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sweeps import constants
 from sweeps.tracking.client import connect, reading_from
 from sweeps.tracking.mlflow_characters import from_name, to_name
 from sweeps.tracking.sqlite_file import queryable_file, reading
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+T = TypeVar("T")
 CALLS_AT_ONCE = 8
 """Number of concurrent calls to a server."""
 RUNS_PER_QUERY = 500
@@ -41,16 +46,22 @@ def fetch_histories(
     """
     path, name = queryable_file(uri), to_name(metric)
     runs = [run for run in runs if run]  # MLflow may have removed one
+    rows: Iterable[tuple[Any, ...]]
     if path is None:
-        return _from_client(uri, runs, name, finite=finite)
+        rows = _asked_of_client(uri, runs, name)
+    else:
+        rows = _selected(
+            path,
+            "SELECT run_uuid, step, CASE WHEN is_nan THEN NULL ELSE value END, timestamp FROM metrics "
+            "WHERE run_uuid IN ({runs}) AND key = ? ORDER BY run_uuid, step, timestamp",
+            runs,
+            name,
+        )
     histories: dict[str, dict[int, HistoryPoint]] = {}
-    with reading(path) as database:
-        for start in range(0, len(runs), RUNS_PER_QUERY):
-            chunk = runs[start : start + RUNS_PER_QUERY]
-            for run, step, number, milliseconds in _query(database, chunk, name):
-                value = math.nan if number is None else number
-                if not finite or abs(value) < LARGEST:
-                    histories.setdefault(run, {})[step] = HistoryPoint(step, value, milliseconds / 1000)
+    for run, step, number, milliseconds in rows:
+        value = math.nan if number is None else number
+        if not finite or abs(value) < LARGEST:
+            histories.setdefault(run, {})[step] = HistoryPoint(step, value, milliseconds / 1000)
     return {run: list(points.values()) for run, points in histories.items()}
 
 
@@ -58,49 +69,40 @@ def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
     """Return the names of all metrics that runs have reported, except the best values; names that are too long for
     MLflow stay truncated."""
     path = queryable_file(uri)
+    runs = [run for run in runs if run]  # MLflow may have removed one
+    found: Iterable[str]
     if path is None:
-        client = connect(uri)
-
-        def fetch(run: str) -> list[str]:
-            with reading_from(uri):
-                return list(client.get_run(run).data.metrics)
-
-        with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
-            found = pool.map(fetch, filter(None, runs))
-            return _reported({from_name(name) for names in found for name in names})
-    names = set[str]()
-    with reading(path) as database:
-        for start in range(0, len(runs), RUNS_PER_QUERY):
-            chunk = runs[start : start + RUNS_PER_QUERY]
-            marks = ",".join("?" * len(chunk))
-            query = f"SELECT DISTINCT key FROM latest_metrics WHERE run_uuid IN ({marks})"  # noqa: S608
-            names |= {from_name(name) for (name,) in database.execute(query, tuple(chunk))}
-    return _reported(names)
-
-
-def _reported(names: set[str]) -> set[str]:
+        found = chain.from_iterable(_of_each(uri, runs, lambda client, run: client.get_run(run).data.metrics))
+    else:
+        query = "SELECT DISTINCT key FROM latest_metrics WHERE run_uuid IN ({runs})"
+        found = (name for (name,) in _selected(path, query, runs))
+    names = set(map(from_name, found))
     return names - {constants.BEST_PREFIX + name for name in names}
 
 
-def _query(database: sqlite3.Connection, runs: Sequence[str], metric: str) -> sqlite3.Cursor:
-    marks = ",".join("?" * len(runs))
-    return database.execute(
-        "SELECT run_uuid, step, CASE WHEN is_nan THEN NULL ELSE value END, timestamp FROM metrics "  # noqa: S608
-        f"WHERE run_uuid IN ({marks}) AND key = ? ORDER BY run_uuid, step, timestamp",
-        (*runs, metric),
-    )
+def _selected(path: Path, query: str, runs: Sequence[str], *values: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a query for many runs; ``{runs}`` in the query stands for their ids."""
+    with reading(path) as database:
+        for start in range(0, len(runs), RUNS_PER_QUERY):
+            chunk = runs[start : start + RUNS_PER_QUERY]
+            yield from database.execute(query.format(runs=",".join("?" * len(chunk))), (*chunk, *values))
 
 
-def _from_client(uri: str, runs: Sequence[str], metric: str, *, finite: bool) -> dict[str, list[HistoryPoint]]:
+def _asked_of_client(uri: str, runs: Sequence[str], metric: str) -> Iterator[tuple[str, int, float, int]]:
+    """Yield the values of a metric as the SQL query does: by run, in the order of their steps and times."""
+    histories = _of_each(uri, runs, lambda client, run: client.get_metric_history(run, metric))
+    for run, found in zip(runs, histories, strict=True):
+        for each in sorted(found, key=lambda each: (each.step, each.timestamp)):
+            yield run, each.step, each.value, each.timestamp
+
+
+def _of_each(uri: str, runs: Sequence[str], ask: Callable[[MlflowClient, str], T]) -> list[T]:
+    """Return what ``ask`` reads of each run from MLflow's client, with several calls at once."""
     client = connect(uri)
 
-    def fetch(run: str) -> list[HistoryPoint]:
+    def fetch(run: str) -> T:
         with reading_from(uri):
-            found = client.get_metric_history(run, metric)
-        found = sorted(found, key=lambda each: (each.step, each.timestamp))
-        points = [HistoryPoint(each.step, each.value, each.timestamp / 1000) for each in found]
-        return list({each.step: each for each in points if not finite or abs(each.value) < LARGEST}.values())
+            return ask(client, run)
 
     with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
-        histories = dict(zip(runs, pool.map(fetch, runs), strict=True))
-    return {run: points for run, points in histories.items() if points}
+        return list(pool.map(fetch, runs))

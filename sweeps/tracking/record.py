@@ -327,10 +327,7 @@ class SweepRecord:
         Args:
             moment: Unix time.
         """
-        sessions = self.time.sessions or ((self.started, math.inf),)
-        if self.status == "running":  # the recorded end is its driver's last update
-            sessions = (*sessions[:-1], (sessions[-1][0], math.inf))
-        return sum(max(0.0, min(moment, ended) - began) for began, ended in sessions)
+        return sum(max(0.0, min(moment, ended) - began) for began, ended in _sessions(self))
 
     def took(self, trial: TrialRecord) -> float | None:
         """Return a trial's duration in seconds, until now while it runs, excluding the pauses between drivers; None if
@@ -375,6 +372,13 @@ class SweepRecord:
         return {**result.as_json(), "trials": [each.as_json() for each in self.staged if each.stage == result.stage]}
 
 
+def _sessions(record: SweepRecord) -> tuple[Session, ...]:
+    """Return the sessions of a sweep's drivers, in order; that of a running driver has no end yet, nor has the one of
+    an older version's record."""
+    known = record.time.sessions or ((record.started, math.inf),)
+    return (*known[:-1], (known[-1][0], math.inf)) if record.status == "running" else known
+
+
 def last_update(record: SweepRecord) -> float:
     """Unix time of the last update of a sweep's time by its driver."""
     return record.time.sessions[-1][1] if record.time.sessions else record.started + record.time.wall_s
@@ -391,10 +395,7 @@ def ended_spans(record: SweepRecord, trial: TrialRecord, until: float | None = N
         trial: The trial.
         until: End of a span whose workers still train; default: the driver's last update.
     """
-    last = last_update(record)
-    sessions = record.time.sessions or ((record.started, last),)
-    if record.status == "running":
-        sessions = (*sessions[:-1], (sessions[-1][0], math.inf))
+    last, sessions = last_update(record), _sessions(record)
     known = [*(each.ended for each in trial.failures), *(each.held for each in trial.spans), trial.ended]
 
     def end(span: Span) -> float:

@@ -111,40 +111,30 @@ def _from_sqlite(path: Path, tags: Mapping[str, str], deleted: bool) -> list[Raw
         try:
             # One transaction: runs, tags and params must be of the same moment.
             database.execute("BEGIN")
-            rows = database.execute(f"SELECT {columns} {source}", values).fetchall()
-            found: dict[str, dict[str, dict[str, str]]] = {
-                table: _key_values(
-                    database.execute(
-                        f"SELECT run_uuid, key, value FROM {table} WHERE run_uuid IN (SELECT r.run_uuid {source})",  # noqa: S608
-                        values,
-                    )
+            runs = {
+                run_id: RawRun(
+                    run_id=run_id,
+                    experiment_id=str(experiment_id),
+                    experiment=name,
+                    status=status,
+                    started=started or 0,
+                    ended=ended,
+                    tags={},
+                    params={},
                 )
-                for table in ("tags", "params")
+                for run_id, experiment_id, name, status, started, ended in database.execute(
+                    f"SELECT {columns} {source}", values
+                )
             }
+            for table in ("tags", "params"):
+                query = f"SELECT run_uuid, key, value FROM {table} WHERE run_uuid IN (SELECT r.run_uuid {source})"  # noqa: S608
+                for run_id, key, value in database.execute(query, values):
+                    getattr(runs[run_id], table)[key] = value
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):  # MLflow is creating the store at the moment
                 return []
             raise
-    return [
-        RawRun(
-            run_id=run_id,
-            experiment_id=str(experiment_id),
-            experiment=name,
-            status=status,
-            started=started or 0,
-            ended=ended,
-            tags=found["tags"].get(run_id, {}),
-            params=found["params"].get(run_id, {}),
-        )
-        for run_id, experiment_id, name, status, started, ended in rows
-    ]
-
-
-def _key_values(rows: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, str]]:
-    by_run: dict[str, dict[str, str]] = {}
-    for run_id, key, value in rows:
-        by_run.setdefault(run_id, {})[key] = value
-    return by_run
+    return [*runs.values()]
 
 
 def _from_client(uri: str, tags: Mapping[str, str], deleted: bool) -> list[RawRun]:

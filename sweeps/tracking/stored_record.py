@@ -10,8 +10,9 @@ import logging
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from filelock import FileLock
@@ -24,12 +25,12 @@ from sweeps.storage.location import record_copy
 from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import DamagedCopy, newer_files
 from sweeps.tracking.client import connect
-from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.journal import JOURNAL_FILE, Artifact, Journal
 from sweeps.tracking.mlflow_characters import storable
-from sweeps.tracking.retry import Refused
+from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.retry import Refused, Retrier
 from sweeps.tracking.store import fetch_runs
-from sweeps.tracking.sweep_run import PARENT_FILE, create_again
+from sweeps.tracking.sweep_run import OPEN_WITHIN_S, PARENT_FILE, create_again
 from sweeps.tracking.uris import sqlite_path, sqlite_uri
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ TEXTS_FILE = "texts.position"
 """File with the number of bytes of the journal whose text artifacts were stored, because this process may be killed
 after it delivers the metrics and before it stores the texts."""
 READS_AT_ONCE = 8
+TELL_EVERY_S = 30.0
+"""Seconds between two messages while a long journal is read."""
 
 logger = logging.getLogger(__name__)
 
@@ -141,12 +144,19 @@ def _deliver(client: MlflowClient, uri: str, store: ObjectStore, folder: Path, p
             for entry in journal.entries(stored)
             if isinstance(entry, Artifact) and entry.text is not None
         }
-        delivery = Delivery(client, journal, ids)
-        delivery.adopt(known)
-        delivery.deliver_earlier()
+        retrier = Retrier(uri, "writing to MLflow")
+        retrier.give_up_after(OPEN_WITHIN_S)
+        outbox = Outbox(client, retrier, journal, ids, beat=lambda: None)
+        outbox.adopt(known)
+        told = monotonic()
+        while outbox.deliver():
+            if monotonic() - told > TELL_EVERY_S:
+                told = monotonic()
+                logger.warning("reading %s: %.1f MB left", folder.name, (journal.end - journal.position) / 1e6)
         for (key, name), text in texts.items():
-            if (run_id := delivery.run_id(key)) is not None:
-                client.log_text(run_id, storable(text), name)
+            with suppress(Refused):
+                if (run_id := outbox.wait_for_run(key, 0)) is not None:  # else the journal has lost its beginning
+                    client.log_text(run_id, storable(text), name)
         if journal.end != stored or not texts_file.exists():
             texts_file.write_text(str(journal.end), encoding="ascii")
     finally:

@@ -70,19 +70,16 @@ class StatusWriter:
             self.write_latest = partial(self._write_last, counts, front, time)
 
     def _write_last(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
-        with self._lock:
-            self._write(counts, front, time, with_time=True)
-            self._write_duration(time)
-
-    def _write_duration(self, time: Mapping[str, Any]) -> None:
-        """Write the sweep's duration and the shares of its time account as metrics, whose step is the number of the
-        session. MLflow's own duration would include pauses between drivers."""
+        """Write the status, and the sweep's duration and the shares of its time account as metrics, whose step is the
+        number of the session. MLflow's own duration would include pauses between drivers."""
         metrics = {constants.DURATION_METRIC: float(time.get("wall_s", 0.0))}
         if "account" in time:
             metrics |= TimeAccount.from_json(time["account"]).metrics()
         session = len(time.get("sessions", ()))
-        if new := self._logged.take(session, metrics):
-            self._put(Points(PARENT, session, now_ms(), new))
+        with self._lock:
+            self._write(counts, front, time, with_time=True)
+            if new := self._logged.take(session, metrics):
+                self._put(Points(PARENT, session, now_ms(), new))
 
     def _write(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any], *, with_time: bool) -> None:
         now: dict[str, str] = {constants.TAG_COUNTS: json.dumps(dict(counts))}

@@ -1,4 +1,4 @@
-"""Nodes that compute slowly, as they are measured."""
+"""Nodes that compute slowly or lack room, as they are measured."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import ray
 
-from sweeps.doctor.cluster_findings import check_speed
+from sweeps.doctor.cluster_findings import _disks, check_speed
 from sweeps.doctor.finding import Finding
-from sweeps.doctor.node_state import Look
+from sweeps.doctor.node_state import Look, NodeState
 from sweeps.doctor.probes import Probes, cluster_nodes
 
 
@@ -50,6 +50,23 @@ def test_a_node_is_slow_only_if_it_is_so_twice(second: list[float], expected: tu
     assert probes.measured == [["a", "b", "c", "d"], ["b"]]
     assert isinstance(findings[0], Finding)
     assert (findings[0].verdict, findings[0].where, findings[0].found) == expected
+
+
+@pytest.mark.parametrize(
+    ("purpose", "free_gib", "verdict"),
+    [
+        ("output_dir", 2000, "ok"),  # of a large file system that is shared, and nearly always full
+        ("temporary files", 2000, "warning"),  # Ray writes no more objects there
+        ("output_dir", 9, "warning"),
+        ("temporary files", 0.5, "failed"),
+    ],
+)
+def test_a_disk_is_short_by_what_is_free_and_that_of_ray_also_by_its_share(
+    purpose: str, free_gib: float, verdict: str
+) -> None:
+    disks = {purpose: (int(free_gib * 2**30), 100_000 * 2**30)}
+    state = NodeState("", {}, "", [], "", disks, sees_marker=True, write_error="", server_error="")
+    assert [each.verdict for each in _disks({"a": state})] == [verdict]
 
 
 @pytest.mark.slow

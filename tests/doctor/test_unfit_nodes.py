@@ -49,3 +49,14 @@ def test_each_unfit_node_has_its_first_finding_and_the_check_of_some_ends_when_a
     config = composed("digits").config
     assert doctor.unfit_nodes(config, str(tmp_path), only) == expected
     assert looked == looks_at
+
+
+def test_an_error_of_an_object_store_is_told_though_it_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def marked(_: str) -> None:
+        raise OSError("slow down")
+
+    monkeypatch.setattr(doctor, "marked", marked)
+    monkeypatch.setattr(doctor, "check_packages", list)
+    monkeypatch.setattr(doctor, "check_tracking", lambda _: [])
+    (finding,) = doctor.examine(composed("digits", "output_dir=s3://bucket/sweeps").config)
+    assert finding.found == "output_dir=s3://bucket/sweeps: slow down"

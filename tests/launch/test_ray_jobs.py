@@ -104,21 +104,6 @@ class Refusal(Handler):
         self.send_error(403, "Invalid authentication token")
 
 
-def refused_by(handler: type[Handler]) -> str:
-    """Submit a sweep to a job server, which does not accept it; returns its ``cluster.address``."""
-    with serving_http(handler) as uri:
-        address = f"cluster.address={uri}"
-        assert run_command(["submit", "conf=digits", *STORES, "cluster=ray", address, "--to=ray"])[0] == 2
-    return address
-
-
-def test_a_wrong_token_is_a_mistake_that_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refused_by(Refusal)
-    message = capsys.readouterr().err
-    assert "Authentication failed" in message
-    assert "RAY_AUTH_TOKEN" in message
-
-
 class NameIsTaken(Handler):
     """Job server that knows the job already; its head passes on the answer of an agent."""
 
@@ -134,15 +119,6 @@ class NameIsTaken(Handler):
             self.send(200, b"{}")
 
 
-def test_a_name_that_a_job_of_the_cluster_has_is_told_with_the_fix(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    refused_by(NameIsTaken)
-    message = capsys.readouterr().err
-    assert "(ValueError: Job with submission_id mine already exists. Please use a different submission_id.)" in message
-    assert "choose another --name, or `ray job delete --address http://127.0.0.1:" in message
-
-
 class ClosedUpload(Handler):
     """Job server behind a proxy that closes the connection while the code is uploaded, since it is too large."""
 
@@ -155,9 +131,26 @@ class ClosedUpload(Handler):
             self.send_error(404, "Package gcs://_ray_pkg.zip does not exist.")
 
 
-def test_an_upload_that_is_cut_off_is_no_failure_of_sweeps(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    address = refused_by(ClosedUpload)
-    assert f"{address}: its job server does not accept the job (" in capsys.readouterr().err
+TAKEN = "(ValueError: Job with submission_id mine already exists. Please use a different submission_id.)"
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        (Refusal, ["Authentication failed", "RAY_AUTH_TOKEN"]),
+        (NameIsTaken, [TAKEN, "choose another --name, or `ray job delete --address http://127.0.0.1:"]),
+        (ClosedUpload, ["RAY_AUTH_TOKEN"]),
+    ],
+)
+def test_a_job_that_its_server_does_not_accept_is_told_with_the_reason_and_the_fix(
+    here: Path, capsys: pytest.CaptureFixture[str], server: type[Handler], words: list[str]
+) -> None:
+    with serving_http(server) as uri:
+        address = f"cluster.address={uri}"
+        assert run_command(["submit", "conf=digits", *STORES, "cluster=ray", address, "--to=ray"])[0] == 2
+    message = capsys.readouterr().err
+    assert f"{address}: its job server does not accept the job (" in message
+    assert all(word in message for word in words), message
 
 
 def test_the_address_of_a_dashboard_is_refused_where_a_cluster_is_joined(here: Path) -> None:

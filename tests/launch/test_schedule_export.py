@@ -34,14 +34,11 @@ timezone: Europe/Berlin
 conf: digits
 overrides: [search.num_trials=2]
 """
-CLUSTER = """overrides:
-- cluster=kuberay
-- cluster.kuberay.image=sweeps:1
-- output_dir=/shared/outputs
-- tracking.uri=http://mlflow:5000
-- "cluster.kuberay.volumes=[{claim: shared, path: /shared}]"
-- cluster.kuberay.queue=team
-"""
+CLUSTER = (
+    *("cluster=kuberay", "cluster.kuberay.image=sweeps:1", "output_dir=/shared/outputs"),
+    *("tracking.uri=http://mlflow:5000", "cluster.kuberay.volumes=[{claim: shared, path: /shared}]"),
+    "cluster.kuberay.queue=team",
+)
 
 
 @pytest.fixture
@@ -52,8 +49,10 @@ def my_conf(working_folder: Path) -> Path:
     return folder.parent
 
 
-def exported(capsys: pytest.CaptureFixture[str], kind: str, *options: str) -> tuple[str, str]:
-    status, _ = run_command(["schedule", "export", "evening", f"--as={kind}", "--config-dir=my_conf", *options])
+def exported(
+    capsys: pytest.CaptureFixture[str], kind: str, *options: str, config_dir: str = "my_conf"
+) -> tuple[str, str]:
+    status, _ = run_command(["schedule", "export", "evening", f"--as={kind}", f"--config-dir={config_dir}", *options])
     captured = capsys.readouterr()
     assert status == 0, captured.err
     return captured.out, captured.err
@@ -64,9 +63,13 @@ def change(my_conf: Path, **values: object) -> None:
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **values}))
 
 
-def test_a_crontab_has_a_line_that_a_shell_understands(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("config_dir", ["my_conf", "~/my_conf"])
+def test_a_crontab_has_a_line_that_a_shell_understands(
+    my_conf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, config_dir: str
+) -> None:
+    monkeypatch.setenv("HOME", str(my_conf.parent))
     change(my_conf, window={"hours": 2})
-    out, err = exported(capsys, "cron")
+    out, err = exported(capsys, "cron", config_dir=config_dir)
     _, zone, line = out.splitlines()
     assert zone == "CRON_TZ=Europe/Berlin"
     fields, command = line.split(" ", 5)[:5], line.split(" ", 5)[5].replace("\\%", "%")
@@ -158,9 +161,7 @@ def test_what_only_some_crons_know_is_refused() -> None:
 
 
 def test_kubernetes_gets_a_cron_job_with_one_pod(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = my_conf / "schedule" / "evening.yaml"
-    more = "overlap: stop_old\nwindow: {hours: 6}\n"
-    file.write_text(SCHEDULE.replace("overrides: [search.num_trials=2]\n", CLUSTER) + more)
+    change(my_conf, overrides=[*CLUSTER], overlap="stop_old", window={"hours": 6})
     out, _ = exported(capsys, "kubernetes")
     config_map, job = yaml.safe_load_all(out)
     assert (job["apiVersion"], job["kind"]) == ("batch/v1", "CronJob")
@@ -186,11 +187,8 @@ def test_kubernetes_gets_a_cron_job_with_one_pod(my_conf: Path, capsys: pytest.C
 
 def test_a_program_in_a_pod_has_its_own_time_to_end(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Kubernetes gives 30 s."""
-    program = ["~task.checkpoints", "~task.options", "task.grace_s=300"]
-    file = my_conf / "schedule" / "evening.yaml"
-    file.write_text(SCHEDULE.replace("overrides: [search.num_trials=2]\n", CLUSTER))
-    overrides = [*yaml.safe_load(file.read_text())["overrides"], *program]
-    change(my_conf, conf="command", overrides=overrides)
+    program = ("~task.checkpoints", "~task.options", "task.grace_s=300")
+    change(my_conf, conf="command", overrides=[*CLUSTER, *program])
     _, job = yaml.safe_load_all(exported(capsys, "kubernetes")[0])
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     assert 300 + STOP_WITHIN_S < pod["terminationGracePeriodSeconds"] < 450
@@ -199,14 +197,14 @@ def test_a_program_in_a_pod_has_its_own_time_to_end(my_conf: Path, capsys: pytes
 def test_kuberay_gets_a_ray_cron_job(
     my_conf: Path,
     capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
     validators: dict[str, Draft202012Validator],  # noqa: F811
 ) -> None:
-    file = my_conf / "schedule" / "evening.yaml"
-    file.write_text(SCHEDULE.replace("overrides: [search.num_trials=2]\n", CLUSTER) + "window: {hours: 6}\n")
+    change(my_conf, overrides=[*CLUSTER], window={"hours": 6})
     my_conf.with_name("lib").symlink_to(my_conf, target_is_directory=True)
     out, err = exported(capsys, "kuberay")
     _, job = yaml.safe_load_all(out)
-    assert "links to folders are not sent, not even if they hold code: lib" in err
+    assert "links to folders are not sent, not even if they hold code: lib" in caplog.messages
     assert "overlap=skip: every firing starts a sweep" in err
     assert "missed=latest: all missed firings" in err
     assert job["spec"]["jobTemplate"]["activeDeadlineSeconds"] == 6 * 3600

@@ -83,12 +83,11 @@ def test_a_job_asks_for_the_cpus_of_as_many_trials_as_its_gpus_have_room_for() -
 @pytest.mark.parametrize(
     ("cpus", "note"), [("8", ""), ("3", "cluster.slurm: 3 CPUs and 8 GPUs a node run 1 trial at once")]
 )
-def test_gpus_that_too_few_cpus_leave_unused_are_told(cpus: str, note: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpus_that_too_few_cpus_leave_unused_are_told(cpus: str, note: str, caplog: pytest.LogCaptureFixture) -> None:
     nodes = ("cluster.slurm.gpus_per_node=8", f"cluster.slurm.cpus_per_node={cpus}")
     assert run_command(["submit", "conf=digits", *nodes, "--to=slurm", "--print"])[0] == 0
-    told = capsys.readouterr().err
-    assert note in told
-    assert bool(note) == ("GPUs unused" in told)
+    assert note in caplog.text
+    assert bool(note) == ("GPUs unused" in caplog.text)
 
 
 PROGRAMS = {
@@ -118,18 +117,18 @@ PROGRAMS = {
 """Programs that do as Slurm and Ray would, as far as the script sees it, in a shell of `salloc` on the login node."""
 
 
-def make_programs(here: Path, texts: dict[str, str]) -> Path:
-    (programs := here / "bin").mkdir()
-    for name, text in texts.items():
-        (programs / name).write_text(f"#!/bin/bash\n{text}\n")
-        (programs / name).chmod(0o755)
-    return programs
+def path_with(here: Path, programs: dict[str, str]) -> str:
+    """Make programs from texts of bash, and return a PATH on which they are first."""
+    (here / "bin").mkdir()
+    for name, text in programs.items():
+        (here / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
+        (here / "bin" / name).chmod(0o755)
+    return f"{here}/bin:{os.environ['PATH']}"
 
 
 def run_in_salloc(here: Path, **variables: str) -> list[str]:
     """Run the script on two nodes, in a shell with these variables; returns the environment of Ray."""
-    programs = make_programs(here, PROGRAMS)
-    own = ("cluster.slurm.nodes=2", "cluster.slurm.cpus_per_node=2", f"cluster.slurm.python={programs}/python")
+    own = ("cluster.slurm.nodes=2", "cluster.slurm.cpus_per_node=2", f"cluster.slurm.python={here}/bin/python")
     (here / "job.sh").write_text(script(*own))
     environment = {
         "SLURM_JOB_ID": "7",
@@ -143,7 +142,7 @@ def run_in_salloc(here: Path, **variables: str) -> list[str]:
         "SLURM_TRES_PER_TASK": "gres/gpu:1",
         "SLURM_GPU_BIND": "single:1",
         "SLURM_EXPORT_ENV": "NONE",
-        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PATH": path_with(here, PROGRAMS),
         **variables,
     }
     done = subprocess.run(["bash", "job.sh"], env=environment, capture_output=True, text=True, check=False)
@@ -212,7 +211,7 @@ def run_preempted(here: Path, status: str, state: str = "RUNNING", suspended: st
         "scontrol": f"""[ "$1" = requeue ] && touch requeued; echo "{job}" """,
         "sleep": "",
     }
-    environment = {**JOB, "PATH": f"{make_programs(here, programs)}:{os.environ['PATH']}"}
+    environment = {**JOB, "PATH": path_with(here, programs)}
     run = ["bash", "-c", script()]
     done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
@@ -233,8 +232,7 @@ def press_ctrl_c(here: Path) -> None:
 def test_ctrl_c_in_place_waits_until_the_trials_have_saved_their_state(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    programs = make_programs(here, {"srun": f"touch started\n{INTERRUPTED}"})
-    for name, value in {**JOB, "PATH": f"{programs}:{os.environ['PATH']}"}.items():
+    for name, value in {**JOB, "PATH": path_with(here, {"srun": f"touch started\n{INTERRUPTED}"})}.items():
         monkeypatch.setenv(name, value)
     assert run_forked([functools.partial(submit_in_place, here), functools.partial(press_ctrl_c, here)]) == [130, 0]
     assert (here / "saved").exists()
@@ -249,8 +247,7 @@ def test_a_job_says_which_configs_have_changed_while_it_waited(here: Path) -> No
         for name in ("mine", "changed")
     ]
     (folder / "changed.yaml").write_text("defaults: [digits, _self_]\nseed: 1\n")
-    programs = make_programs(here, {"srun": 'echo 0 > "$status"'})
-    environment = {**JOB, "PATH": f"{programs}:{os.environ['PATH']}"}
+    environment = {**JOB, "PATH": path_with(here, {"srun": 'echo 0 > "$status"'})}
     same, other = (
         subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, check=True).stdout
         for text in texts
@@ -270,14 +267,15 @@ def test_the_driver_gets_the_overrides_as_they_were_typed() -> None:
 
 
 def test_a_container_has_the_working_folder_the_mounts_and_the_folders_of_configs_from_elsewhere(
-    here: Path, tmp_path_factory: pytest.TempPathFactory
+    here: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = script("cluster.slurm.container={runtime: pyxis, image: /a.sif, mounts: [/data]}")
     assert f"--container-image=/a.sif --container-mounts=/data:/data,{here}:{here}" in text
     assert "python=python3\n" in text
     elsewhere = tmp_path_factory.mktemp("my_conf")
     tokens = ["conf=digits", "cluster.slurm.container={runtime: apptainer, image: /a.sif, mounts: [/data]}"]
-    text = batch_script(new_submission(tokens, [elsewhere], "mine", "submit", "slurm"))
+    monkeypatch.setenv("HOME", str(elsewhere.parent))
+    text = batch_script(new_submission(tokens, [Path("~", elsewhere.name)], "mine", "submit", "slurm"))
     assert f"apptainer exec --bind /data,{here},{elsewhere} --pwd {here} /a.sif" in text
 
 
@@ -300,21 +298,13 @@ def test_mistakes_are_named_before_anything_is_submitted(tokens: list[str], word
     assert not Path("outputs").exists()
 
 
-def make_program(name: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of Slurm in the working folder, found first."""
-    program = Path("bin", name).absolute()
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!{sys.executable}\nimport sys\n{code}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-
-
 @pytest.mark.parametrize("greeting", ["", "-----\\n  Welcome to the cluster\\n-----\\n"])
 def test_the_script_is_written_and_submitted_with_sbatch(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], greeting: str
 ) -> None:
     """Some clusters have an sbatch of their own, which greets first."""
-    make_program("sbatch", f"open('asked', 'w').write(' '.join(sys.argv[1:])); print('{greeting}42;a')", monkeypatch)
+    sbatch = f"printf %s \"$*\" > asked; printf %b '{greeting}42;a\\n'"
+    monkeypatch.setenv("PATH", path_with(here, {"sbatch": sbatch}))
     assert run_command(["submit", "conf=digits", "--to=slurm", "--name=mine", "--json"])[0] == 0
     folder = here / "outputs" / ".submitted" / "mine"
     assert json.loads(capsys.readouterr().out) == {"sweep": "mine", "job": "42", "log": f"{folder}/slurm.log"}
@@ -324,9 +314,9 @@ def test_the_script_is_written_and_submitted_with_sbatch(
 
 def test_a_name_whose_job_waits_in_the_queue_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first job would make the sweep, and the second one continue it without its own config."""
-    make_program("sbatch", "print(42)", monkeypatch)
-    other = "sys.stdout.buffer.write(b'/\\xe4/job.sh\\n')"  # its name is not UTF-8
-    make_program("squeue", f"{other}\nprint('{here}/outputs/.submitted/mine/job.sh')", monkeypatch)
+    others = r"/\xe4/job.sh"  # its name is not UTF-8
+    squeue = rf"printf %b '{others}\n{here}/outputs/.submitted/mine/job.sh\n'"
+    monkeypatch.setenv("PATH", path_with(here, {"sbatch": "echo 42", "squeue": squeue}))
     submit = ["submit", "conf=digits", "train.lr=0.1", "--to=slurm"]
     refused = refusal(*submit, "--name=mine")
     assert "--name=mine: a job of this sweep is in Slurm's queue; choose another --name" in refused

@@ -24,7 +24,7 @@ from sweeps.registry.model_folder import save_model, write_model
 from sweeps.registry.model_names import check_folder, check_registration, retrained_model
 from sweeps.registry.register import register
 from sweeps.tracking.reader import load_sweep
-from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps_train import load_model
 from sweeps_train.checkpoints.checkpoint import FILES
 from sweeps_train.checkpoints.integrity import seal
@@ -44,6 +44,11 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         write_prompts(folder)
         run(configured(TEXT, train={"max_steps": 2, "eval_every": 2, "lr": 0.05}), folder / "checkpoints")
         yield folder / "checkpoints" / "step-00000002"
+
+
+def scratch(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    return folder / name
 
 
 def written(checkpoint: Path, folder: Path, *, merged: bool = False) -> Path:
@@ -138,75 +143,65 @@ def test_files_of_a_users_own_program_are_copied_without_the_state_of_its_traine
 @pytest.mark.parametrize("spoil", [lambda file: file.write_bytes(file.read_bytes()[:1000]), Path.unlink])
 def test_no_model_is_made_of_a_damaged_checkpoint(uri: str, tmp_path: Path, spoil: Callable[[Path], object]) -> None:
     run(configured(IMAGES, train={"max_steps": 1, "eval_every": 1}), tmp_path / "checkpoints")
-    with one_trial(uri) as recorder:
-        recorder.trials.log("0", 1, {"eval/loss": 0.5})
-        recorder.trials.record_checkpoint("0", str(tmp_path / "checkpoints" / "step-00000001"), "best")
-        recorder.trials.end("0", "finished", 1, 1)
-        recorder.update({"finished": 1}, [("0", (0.5,), POINT)], {"wall_s": 1.0})
-    record = load_sweep(uri, "digits-1")
-    assert record.best is not None
-    save_model(record, record.best, tmp_path / "intact")
+    record, best = recorded(uri, tmp_path / "checkpoints" / "step-00000001")
+    save_model(record, best, tmp_path / "intact")
     (weights,) = (tmp_path / "mlruns").rglob("best/model.safetensors")
     spoil(weights)
     wrong = r"its checkpoint is damaged: model.safetensors .*; choose another trial with --trial, or `python -m"
     with pytest.raises(UserError, match=wrong):
-        save_model(record, record.best, tmp_path / "damaged")
+        save_model(record, best, tmp_path / "damaged")
     with pytest.raises(UserError, match=wrong):
-        register(record, record.best, "damaged", None)
+        register(record, best, "damaged", None)
     assert not (tmp_path / "damaged").exists()
 
 
-def record_without_checkpoint(uri: str) -> SweepRecord:
+def recorded(uri: str, checkpoint: Path | None = None) -> tuple[SweepRecord, TrialRecord]:
+    """A sweep that has ended, and its best trial."""
     with one_trial(uri) as recorder:
         recorder.trials.log("0", 1, {"eval/loss": 0.5})
-        recorder.trials.end("0", "finished", 1, 1)
-        recorder.update({"finished": 1}, [("0", (0.5,), POINT)], {"wall_s": 1.0})
-    return load_sweep(uri, "digits-1")
-
-
-def test_no_model_is_made_of_a_trial_whose_code_saved_no_checkpoint(uri: str, tmp_path: Path) -> None:
-    record = record_without_checkpoint(uri)
-    assert record.best is not None
-    with pytest.raises(UserError, match=r"of digits-1 has no checkpoint in MLflow, .*; let its code save one"):
-        save_model(record, record.best, tmp_path / "saved")
-
-
-@pytest.mark.parametrize("is_kept_in_place", [True, False])
-def test_files_of_a_users_function_are_checked_by_the_list_of_sweeps_and_not_by_one_of_theirs(
-    uri: str, tmp_path: Path, *, is_kept_in_place: bool
-) -> None:
-    checkpoint = tmp_path / "checkpoints" / "step-00000001"
-    (checkpoint / FILES).mkdir(parents=True)
-    (checkpoint / FILES / "files.json").write_text('["a"]')
-    (checkpoint / FILES / "weights").write_text("1234")
-    seal(checkpoint)
-    with one_trial(uri) as recorder:
-        recorder.trials.log("0", 1, {"eval/loss": 0.5})
-        if not is_kept_in_place:
-            recorder.trials.record_checkpoint("0", str(checkpoint / FILES), "best")
+        if checkpoint is not None:
+            recorder.trials.record_checkpoint("0", str(checkpoint), "best")
         recorder.trials.end("0", "finished", 1, 1)
         recorder.update({"finished": 1}, [("0", (0.5,), POINT)], {"wall_s": 1.0})
     record = load_sweep(uri, "digits-1")
     assert record.best is not None
-    best = replace(record.best, checkpoint=str(checkpoint / FILES)) if is_kept_in_place else record.best
+    return record, record.best
+
+
+@pytest.fixture
+def of_function(tmp_path: Path) -> Path:
+    """Checkpoint of a user's function, which has saved files of its own."""
+    files = tmp_path / "checkpoints" / "step-00000001" / FILES
+    files.mkdir(parents=True)
+    (files / "files.json").write_text('["a"]')
+    (files / "weights").write_text("1234")
+    seal(files.parent)
+    return files
+
+
+def test_no_model_is_made_of_a_trial_whose_code_saved_no_checkpoint(uri: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"of digits-1 has no checkpoint in MLflow, .*; let its code save one"):
+        save_model(*recorded(uri), tmp_path / "saved")
+
+
+@pytest.mark.parametrize("is_kept_in_place", [True, False])
+def test_files_of_a_users_function_are_checked_by_the_list_of_sweeps_and_not_by_one_of_theirs(
+    uri: str, tmp_path: Path, of_function: Path, *, is_kept_in_place: bool
+) -> None:
+    record, best = recorded(uri, None if is_kept_in_place else of_function)
+    best = replace(best, checkpoint=str(of_function)) if is_kept_in_place else best
     save_model(record, best, tmp_path / "intact")
     assert {each.name for each in (tmp_path / "intact").iterdir()} == {"files.json", "weights"}
     if is_kept_in_place:
-        (checkpoint / FILES / "weights").write_text("12")
+        (of_function / "weights").write_text("12")
         with pytest.raises(UserError, match="its checkpoint is damaged: files/weights has 2 bytes of 4"):
             save_model(record, best, tmp_path / "damaged")
 
 
 def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_folder_that_cannot_be_written(
-    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uri: str, tmp_path: Path, of_function: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint = tmp_path / "step-00000001"
-    (checkpoint / FILES).mkdir(parents=True)
-    (checkpoint / FILES / "weights").write_text("1234")
-    seal(checkpoint)
-    record = record_without_checkpoint(uri)
-    assert record.best is not None
-    opened = Path.open
+    (record, best), opened = recorded(uri), Path.open
 
     def stale(path: Path, *arguments: Any, **options: Any) -> Any:  # as of a mount whose server is away
         if path.name == "weights":
@@ -215,7 +210,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_folder_that_can
 
     monkeypatch.setattr(Path, "open", stale)
     with pytest.raises(UserError, match=r"trial 0 of digits-1: its checkpoint cannot be read now .*Stale file handle"):
-        save_model(record, replace(record.best, checkpoint=str(checkpoint / FILES)), tmp_path / "saved")
+        save_model(record, replace(best, checkpoint=str(of_function)), tmp_path / "saved")
 
 
 def test_a_folder_with_files_is_never_overwritten(tmp_path: Path) -> None:
@@ -328,15 +323,13 @@ def test_what_cannot_be_merged_or_registered_says_why(users: Path) -> None:
     (users / "base").rename(users / "moved")
     with pytest.raises(ValueError, match="the base of its adapters, base, cannot be loaded"):
         write_model(users / "adapters", scratch(users, "two"), merged=True)
+    (users / "moved" / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"its checkpoint: .*no file named model\.safetensors"):
+        flavour_of(users / "moved", scratch(users, "four"), merged=False)
     own = scratch(users, "own")
     (own / "weights.pt").write_text("")
     with pytest.raises(UserError, match="its checkpoint: only your training can load it"):
         flavour_of(own, scratch(users, "three"), merged=False)
-
-
-def scratch(folder: Path, name: str) -> Path:
-    (folder / name).mkdir()
-    return folder / name
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -143,6 +144,25 @@ def test_classes_are_named_by_the_model_or_its_data(
 ) -> None:
     config = TRAINING_CONFIG.validate_python({**IMAGES, "data": data})
     assert class_names_of(config, model, outputs) == names
+
+
+def test_the_packages_of_a_model_are_ones_that_pip_finds_on_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flavours, "version", lambda name: "2.6.0+cu126")  # as of torch's own index
+    assert flavours._pinned("torch") == ["mlflow==2.6.0", "torch==2.6.0"]
+
+
+@pytest.mark.parametrize("files", [["mine.py"], ["mine/__init__.py", "mine/net.py"], ["mine/net.py"]])
+def test_the_code_of_a_users_own_model_goes_with_it(
+    files: list[str], working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in files:
+        Path(file).parent.mkdir(exist_ok=True)
+        Path(file).write_text("class Net: ...\n")
+    monkeypatch.setattr(sys, "path", [str(working_folder), *sys.path])
+    importlib.invalidate_caches()
+    model = {"kind": "custom", "_target_": f"{Path(files[-1]).with_suffix('').as_posix().replace('/', '.')}.Net"}
+    config = TRAINING_CONFIG.validate_python({**IMAGES, "model": model})
+    assert flavours._own_code(config) == [str(working_folder / files[0].partition("/")[0])]
 
 
 @pytest.mark.parametrize("exports", [True, False])

@@ -66,6 +66,9 @@ def test_a_head_node_that_is_too_slow_to_answer_has_the_config_that_it_told_befo
         assert describe_nodes(coming) == "3 x gpu (8 CPU, 1 GPU)"
         monkeypatch.setattr(autoscaler, "ANSWER_WITHIN_S", 0.0)
         assert nodes_to_come(Cluster(address="auto"), [HEAD]) == coming
+        ray.shutdown()
+        ray.init(address="local", num_cpus=1, include_dashboard=False)
+        assert nodes_to_come(Cluster(address="auto"), [HEAD]) == [], "another cluster"
     finally:
         monitor.kill()
         monitor.communicate()

@@ -181,29 +181,35 @@ def test_a_manifest_that_is_cut_off_does_not_count(store: ObjectStore, folder: P
 
 
 class Refusing(ObjectStore):
-    """A store that refuses the next manifest, as one that answers 503 for a moment."""
+    """A store that refuses the next object of a kind, as one that answers 503 for a moment."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri)
-        self.refuses = False
+        self.refuses = ""
 
     def write(self, name: str, content: bytes) -> None:
-        if self.refuses and name.endswith(".json"):
-            self.refuses = False
+        if self.refuses and self.refuses in name:
+            self.refuses = ""
             raise OSError("503: slow down")
         super().write(name, content)
 
 
-def test_a_change_whose_manifest_the_store_refused_is_committed_by_the_next_copy(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("refused", [".json", "/part-"])
+def test_a_change_that_the_store_refused_is_committed_by_the_next_copy_and_leaves_no_other_object(
+    folder: Path, tmp_path: Path, refused: str
+) -> None:
     store = Refusing(f"file://{tmp_path}/bucket/sweeps/first")
     (folder / "sweep.json").write_text("{}")
-    mirror = started(store, folder)
     (folder / "study.log").write_text("one\n")
-    store.refuses = True
+    mirror = started(store, folder)
+    with (folder / "study.log").open("a") as file:
+        file.write("two\n")
+    store.refuses = refused
     with pytest.raises(OSError, match="503"):
         mirror.copy()
     mirror.close()
-    assert elsewhere(store, tmp_path / "there") == {"sweep.json": "{}", "study.log": "one\n"}
+    assert elsewhere(store, tmp_path / "there") == {"sweep.json": "{}", "study.log": "one\ntwo\n"}
+    assert len(store.names()) == 3, "the manifest, and one part of each file"
 
 
 def test_the_copy_goes_on_after_an_error_of_the_store(
@@ -212,7 +218,7 @@ def test_the_copy_goes_on_after_an_error_of_the_store(
     monkeypatch.setattr(state_mirror, "COPY_EVERY_S", 0.01)
     store = Refusing(f"file://{tmp_path}/bucket/sweeps/first")
     mirror = started(store, folder)
-    store.refuses = True
+    store.refuses = ".json"
     (folder / "study.log").write_text("one\n")
     wait_until(lambda: newer_files(store, ["study.log"], than="")[1] == {"study.log": b"one\n"})
     mirror.close()

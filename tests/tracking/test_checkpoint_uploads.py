@@ -28,6 +28,12 @@ def make_checkpoint(folder: Path, *names: str) -> Path:
     return folder
 
 
+def copied(uri: str, target: Path) -> dict[str, str]:
+    """Files of the only trial's checkpoint in MLflow, of the kind that the target is named for."""
+    trial = load_sweep(uri, "digits-1").trials[0]
+    return artifact_files(uri, trial.run_id, f"checkpoints/{target.name}", target)
+
+
 def test_a_checkpoint_that_was_removed_meanwhile_is_warned_of_once(
     uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,10 +61,8 @@ def test_a_reported_checkpoint_is_copied_also_when_the_training_has_removed_it(
         assert len(list(root.glob("uploads/*"))) <= 2  # the first was replaced, or copied
         dropped = hold(str(make_checkpoint(root / "step-00000004", "model.bin")), str(root))
         assert dropped is not None
-    trial = load_sweep(uri, "digits-1").trials[0]
     for kind, step in (("last", 3), ("best", 2)):
-        files = artifact_files(uri, trial.run_id, f"checkpoints/{kind}", tmp_path / kind)
-        assert files == {"model.bin": f"step-{step:08}/model.bin"}
+        assert copied(uri, tmp_path / kind) == {"model.bin": f"step-{step:08}/model.bin"}
     assert not (root / "uploads").exists()
     assert (root / "step-00000004").is_dir()
     assert not caplog.messages
@@ -176,9 +180,8 @@ def test_a_checkpoint_with_a_link_to_an_earlier_one_is_copied_whole(uri: str, tm
         shutil.rmtree(root / "step-00000001")
         shutil.rmtree(checkpoint)
         recorder.trials.record_checkpoint("0", str(checkpoint), "last", held=held)
-    trial = load_sweep(uri, "digits-1").trials[0]
-    files = artifact_files(uri, trial.run_id, "checkpoints/last", tmp_path / "out")
-    assert files == {"model.bin": "step-00000002/model.bin", "vocabulary": "step-00000001/vocabulary"}
+    files = {"model.bin": "step-00000002/model.bin", "vocabulary": "step-00000001/vocabulary"}
+    assert copied(uri, tmp_path / "last") == files
 
 
 def test_only_the_newest_of_the_checkpoints_that_wait_is_copied(
@@ -194,8 +197,7 @@ def test_only_the_newest_of_the_checkpoints_that_wait_is_copied(
         if number < 2:
             shutil.rmtree(folder)
     recorder.close("finished")
-    trial = load_sweep(uri, "digits-1").trials[0]
-    assert artifact_files(uri, trial.run_id, "checkpoints/last", tmp_path / "out") == {"model.bin": "c2/model.bin"}
+    assert copied(uri, tmp_path / "last") == {"model.bin": "c2/model.bin"}
     assert not caplog.messages
 
 

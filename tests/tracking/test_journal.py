@@ -20,6 +20,7 @@ from unittest.mock import Mock
 
 import pytest
 from fork_server import run_forked
+from mlflow import MlflowClient
 from recording import CONFIG, POINT, artifact_files, history, open_recorder, record_small_sweep
 
 from sweeps import constants
@@ -41,6 +42,7 @@ from sweeps.tracking.journal import (
 )
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.run_batch import by_run
+from sweeps.tracking.store import fetch_runs
 from sweeps.tracking.trial_history import Weights
 
 ENTRIES: list[Entry] = [
@@ -70,8 +72,6 @@ def tell_and_die(uri: str, story: str, folder: Path, *, resume: bool) -> None:
 
 def everything(uri: str) -> dict[str, Any]:
     """Contents of MLflow on the sweep, without times: by trial, with the sweep's own run under an empty name."""
-    from mlflow import MlflowClient
-
     client, sweep = MlflowClient(uri), load_sweep(uri, "digits-1")
     runs = {"": sweep.mlflow.run_id} | {trial.trial: trial.run_id for trial in sweep.trials}
     told: dict[str, Any] = {}
@@ -304,8 +304,6 @@ def test_a_resumed_driver_knows_from_the_journal_what_mlflow_shows(uri: str, tmp
 
 
 def test_a_trial_whose_run_was_deleted_in_mlflow_is_not_known_to_a_resumed_driver(uri: str) -> None:
-    from mlflow import MlflowClient
-
     record_small_sweep(uri)
     MlflowClient(uri).delete_run(load_sweep(uri, "digits-1").trials[1].run_id)
     recorder = open_recorder(uri, resume=True)
@@ -330,8 +328,7 @@ def test_what_was_measured_for_a_deleted_run_does_not_reach_the_one_that_replace
     assert [each.value for each in batches["1"].points] == [3.0, 2.0]
 
 
-def test_delivering_everything_once_more_changes_nothing(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "POINTS_PER_CALL", 100)  # so that it takes several calls
+def test_delivering_everything_once_more_changes_nothing(uri: str) -> None:
     recorder = open_recorder(uri)
     recorder.trials.start("0", POINT, CONFIG, 1)
     for step in range(1, 120):
@@ -348,6 +345,7 @@ def test_delivering_everything_once_more_changes_nothing(uri: str, monkeypatch: 
     Path("outputs/digits-1", POSITION_FILE).unlink()
     assert not open_recorder(uri, resume=True).close("finished")
     assert repr(everything(uri)) == repr(before)  # by text, as no NaN equals another
+    assert len(fetch_runs(uri, {constants.TAG_SWEEP: "digits-1"})) == 2, "no run is there twice"
 
 
 def test_after_a_trial_went_back_a_resumed_driver_knows_which_steps_are_new(uri: str) -> None:

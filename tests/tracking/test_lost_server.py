@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any, ClassVar
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT
 from postgres import FOLDER, PASSWORD, Postgres
 from recording import CONFIG, POINT, Server, artifact_files, history, one_trial, open_recorder
 from small_http import Handler, serving_http
@@ -31,7 +33,7 @@ from sweeps.constants import TAG_ANSWER, TAG_REQUEST
 from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.tracking import client, control_channel, retry
 from sweeps.tracking.artifact_uploader import ANSWER_WITHIN_S
-from sweeps.tracking.client import check_port
+from sweeps.tracking.client import check_port, request_limits
 from sweeps.tracking.control_channel import Request, RequestListener, _Channel, send_request
 from sweeps.tracking.reader import fetch_sweep, list_sweeps, load_sweep
 from sweeps.tracking.record import MlflowIds
@@ -116,16 +118,16 @@ def test_a_job_that_a_scheduler_starts_again_waits_for_mlflow_but_not_for_a_pers
     assert ("waiting up to 120 s" in caplog.text) is (first == 503)
 
 
-def test_limits_of_requests_are_of_one_thread_and_the_users_own_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT
-
-    from sweeps.tracking.client import _limit_requests_by_thread, request_limits
-
-    _limit_requests_by_thread()
+@pytest.fixture
+def _limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits of requests by thread, without ones of the environment."""
+    client._limit_requests_by_thread()
     for variable in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
         monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.mark.usefixtures("_limits")
+def test_limits_of_requests_are_of_one_thread_and_the_users_own_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     with request_limits(8), ThreadPoolExecutor(1) as other:
         assert (MLFLOW_HTTP_REQUEST_TIMEOUT.get(), MLFLOW_HTTP_REQUEST_MAX_RETRIES.get()) == ((5, 8), 0)
         assert other.submit(MLFLOW_HTTP_REQUEST_TIMEOUT.get).result() == 120
@@ -133,13 +135,8 @@ def test_limits_of_requests_are_of_one_thread_and_the_users_own_come_first(monke
         assert MLFLOW_HTTP_REQUEST_TIMEOUT.get() == 77
 
 
+@pytest.mark.usefixtures("_limits")
 def test_a_slow_server_is_given_more_time_with_each_repetition_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_TIMEOUT
-
-    from sweeps.tracking.client import _limit_requests_by_thread
-
-    _limit_requests_by_thread()
-    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
     monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
     limits: list[float] = []
 
@@ -178,13 +175,9 @@ def test_the_answer_to_a_request_from_before_an_outage_does_not_count_as_its_end
     assert ["fails" in message for message in caplog.messages] == [True, False], "one outage"
 
 
-def test_an_upload_waits_as_long_for_a_server_to_receive_it_as_for_its_answer(
-    uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("_limits")
+def test_an_upload_waits_as_long_for_a_server_to_receive_it_as_for_its_answer(uri: str) -> None:
     """A server whose workers are all busy receives nothing; urllib3 limits that by the seconds to connect."""
-    from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_TIMEOUT
-
-    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
     recorder = open_recorder(uri)
     delivery = recorder._delivery
     assert delivery.upload_retrier.call(MLFLOW_HTTP_REQUEST_TIMEOUT.get, ANSWER_WITHIN_S) == (120, 120)

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+import mlflow
 import pytest
 from chromium import chromium
+from mlflow import MlflowClient
+from mlflow.artifacts import load_text
 from recording import CONFIG, POINT, Server, open_recorder, record_small_sweep
 from records import sweep_record, trial_record
 
@@ -26,8 +29,6 @@ LOSS = Objectives(("eval/loss",), ("min",))
 
 
 def notes(uri: str, sweep: str = "digits-1") -> dict[str, str]:
-    from mlflow import MlflowClient
-
     client = MlflowClient(uri)
     trials = load_sweep(uri, sweep).trials
     return {trial.trial: client.get_run(trial.run_id).data.tags["mlflow.note.content"] for trial in trials}
@@ -37,8 +38,6 @@ def notes(uri: str, sweep: str = "digits-1") -> dict[str, str]:
 
 
 def test_a_sweep_leads_to_its_trials_and_a_trial_says_how_it_ended_with_which_values_and_what_to_type(uri: str) -> None:
-    from mlflow import MlflowClient
-
     record_small_sweep(uri)
     sweep = load_sweep(uri, "digits-1")
     number, of_sweep = sweep.mlflow.experiment_id, sweep.tags["mlflow.note.content"]
@@ -129,9 +128,6 @@ def test_a_description_has_the_first_trials_of_a_large_pareto_front() -> None:
 
 
 def test_texts_and_infinite_values_of_the_best_trial_break_no_table_of_a_sweep(uri: str) -> None:
-    from mlflow import MlflowClient
-    from mlflow.artifacts import load_text
-
     recorder = open_recorder(uri)
     params = {"model.gates": "relu|gelu", "train.clip": math.inf, "model.prompt": "p" * 9000}
     recorder.trials.start("0000", params, "", 1)
@@ -157,17 +153,15 @@ def refused(constant: str) -> None:
 
 
 def test_the_description_costs_no_call_of_its_own(uri_of_untried_tables: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import mlflow
-
     calls: list[str] = []
     for name in ("search_runs", "create_run", "log_batch", "set_tag", "set_terminated", "update_run"):
-        plain = getattr(mlflow.MlflowClient, name)
+        plain = getattr(MlflowClient, name)
 
         def counted(self: Any, *args: Any, _plain: Any = plain, _name: str = name, **options: Any) -> Any:
             calls.append(_name)
             return _plain(self, *args, **options)
 
-        monkeypatch.setattr(mlflow.MlflowClient, name, counted)
+        monkeypatch.setattr(MlflowClient, name, counted)
     recorder = open_recorder(uri_of_untried_tables)
     calls.clear()
     recorder.trials.start("0000", POINT, "", 1)
@@ -190,8 +184,6 @@ def query_of(page: str) -> dict[str, str]:
 
 
 def test_the_address_of_a_sweep_finds_its_trials_the_best_by_their_best_value_first(uri: str) -> None:
-    from mlflow import MlflowClient
-
     record_small_sweep(uri, "digits-2")
     recorder = open_recorder(uri)
     for trial, losses in {"0": (0.1, 0.9), "1": (0.5, 0.4), "2": (0.8, 0.2)}.items():
@@ -210,8 +202,6 @@ def test_the_address_of_a_sweep_finds_its_trials_the_best_by_their_best_value_fi
 
 
 def test_the_installed_mlflow_reads_its_addresses_as_they_are_written() -> None:
-    import mlflow
-
     scripts = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
     text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in scripts.glob("*.js"))
     (facets,) = re.findall(r'\["searchFilter","orderByKey"[^]]*\]', text)

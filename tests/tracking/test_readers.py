@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 from recording import open_recorder, record_small_sweep
 from waiting import wait_until
 
@@ -23,8 +24,6 @@ from sweeps.tracking.reader import list_sweeps, load_sweep
 
 
 def test_both_readers_see_the_same_without_deleted_runs(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlflow import MlflowClient
-
     record_small_sweep(uri)
     record_small_sweep(uri, "o'brien-2")
     by_sql = list_sweeps(uri), load_sweep(uri, "digits-1"), load_sweep(uri, "o'brien-2")
@@ -62,8 +61,6 @@ def test_names_of_the_metrics_of_more_runs_than_a_query_takes_are_read_the_same_
 
 
 def test_tags_that_somebody_has_edited_hide_no_sweep(uri: str) -> None:
-    from mlflow import MlflowClient
-
     record_small_sweep(uri)
     client, whole = MlflowClient(uri), load_sweep(uri, "digits-1")
     tags_of = {

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
-from recording import CONFIG, POINT, open_recorder, record_small_sweep
+from recording import CONFIG, POINT, history, open_recorder
 from waiting import wait_until
 
 from sweeps.tracking import sqlite_file, trial_recorder
@@ -90,7 +90,7 @@ def test_a_sweep_needs_no_call_of_mlflows_client_for_its_trials(uri: str, monkey
 
 
 @pytest.mark.parametrize("deleted", ["run", "experiment"])
-def test_what_a_user_has_deleted_is_refused_by_mlflow_and_the_rest_is_written(
+def test_what_a_user_has_deleted_is_refused_by_mlflow_and_named_once_and_the_rest_is_written(
     uri: str, deleted: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = open_recorder(uri)
@@ -103,13 +103,20 @@ def test_what_a_user_has_deleted_is_refused_by_mlflow_and_the_rest_is_written(
         client.delete_run(ids.run_id)
     else:
         client.delete_experiment(client.get_run(ids.run_id).info.experiment_id)
-    recorder.trials.log("0", 1, {"eval/loss": 1.0})
-    recorder.trials.log("1", 1, {"eval/loss": 1.0})
     recorder.trials.start("2", POINT, CONFIG, 1)
-    assert recorder._delivery.flush()
+    for step in range(3):
+        for trial in ("0", "1", "2"):
+            recorder.trials.log(trial, step, {"eval/loss": 1.0})
+        assert recorder._delivery.flush()
     refused = {"run": ["trial 0"], "experiment": ["trial 0", "trial 1", "trial 2"]}[deleted]
-    assert sorted(text for text in refused if any(text in message for message in caplog.messages)) == refused
-    recorder.close("finished")
+    told = [message for message in caplog.messages if "refuses" in message]
+    assert [sum(text in message for message in told) for text in refused] == [1] * len(refused)
+    if deleted == "run":
+        assert not recorder.close("finished")
+        others = load_sweep(uri, "digits-1").trials
+        assert [(each.trial, len(history(uri, each.run_id, "eval/loss"))) for each in others] == [("1", 3), ("2", 3)]
+    else:
+        recorder.close("finished")
 
 
 def test_a_file_that_another_process_has_locked_is_written_when_it_is_free(
@@ -125,15 +132,6 @@ def test_a_file_that_another_process_has_locked_is_written_when_it_is_free(
         other.execute("ROLLBACK")
     assert not recorder.close("finished")
     assert load_sweep(uri, "digits-1").trials[0].value == 1.0
-
-
-def test_the_store_of_a_sweep_that_was_killed_is_completed_without_doubles(uri: str) -> None:
-    record_small_sweep(uri)
-    before = tables(uri)
-    Path("outputs/digits-1/tracking.position").unlink()
-    recorder = open_recorder(uri, resume=True)
-    assert not recorder.close("finished")
-    assert tables(uri) == before
 
 
 def test_a_store_whose_file_is_replaced_by_a_copy_is_written_by_mlflows_client_too(uri: str) -> None:

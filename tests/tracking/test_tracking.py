@@ -50,18 +50,20 @@ from sweeps.report.watch import changes
 from sweeps.service.notify.message import of_sweep
 from sweeps.tracking import outbox
 from sweeps.tracking.artifacts import read_text
-from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.journal import Journal, NewRun, Points, Tags
 from sweeps.tracking.metric_history import fetch_histories, fetch_metric_names
+from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import MlflowIds
+from sweeps.tracking.retry import Retrier
 from sweeps.tracking.store import fetch_runs, fetch_tags
 from sweeps.tracking.trial_history import Span, Weights
 from sweeps.tracking.uris import sqlite_path
 from sweeps.warm_start.earlier_trials import config_lookup
 
 
-def test_every_metric_is_at_its_step_exactly_once(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_metric_is_at_its_step_exactly_once(uri_of_untried_tables: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = uri_of_untried_tables
     monkeypatch.setattr(outbox, "POINTS_PER_CALL", 100)  # so that it takes several calls
     with one_trial(uri) as recorder:
         for step in range(1, 151):
@@ -159,11 +161,12 @@ def test_a_parameter_that_mlflow_refuses_leaves_the_others(uri: str, tmp_path: P
     experiment = client.create_experiment("digits")
     run_id = client.create_run(experiment).info.run_id
     client.log_param(run_id, "b", "another")  # MLflow refuses to change it
-    delivery = Delivery(client, Journal(tmp_path), MlflowIds(tracking_uri=uri, experiment_id=experiment, run_id=run_id))
-    delivery.put(NewRun("0", experiment, "0", {}, dict.fromkeys("abcde", "1"), 0, {}))
-    delivery.put(Points("0", 1, 0, {"loss": 0.5}))
-    delivery.adopt({"0": run_id})
-    delivery.deliver_earlier()
+    ids = MlflowIds(tracking_uri=uri, experiment_id=experiment, run_id=run_id)
+    delivered = Outbox(client, Retrier(uri, "writing"), Journal(tmp_path), ids, beat=lambda: None)
+    delivered.put(NewRun("0", experiment, "0", {}, dict.fromkeys("abcde", "1"), 0, {}))
+    delivered.put(Points("0", 1, 0, {"loss": 0.5}))
+    delivered.adopt({"0": run_id})
+    assert delivered.deliver()
     data = client.get_run(run_id).data
     assert (data.params, data.metrics) == ({**dict.fromkeys("abcde", "1"), "b": "another"}, {"loss": 0.5})
 
@@ -466,22 +469,27 @@ def test_no_trial_stays_marked_that_leaves_the_front_after_a_driver_was_killed_w
     assert [run.tags[constants.TAG_TRIAL] for run in marked] == ["2"]
 
 
+def refuse(monkeypatch: pytest.MonkeyPatch, is_refused: Callable[[Any], bool]) -> list[str]:
+    """Make MLflow refuse calls with such metric values; return the list of their runs."""
+    log_batch, refusals = MlflowClient.log_batch, list[str]()
+
+    def refusing(client: MlflowClient, run_id: str, metrics: Any = (), **others: Any) -> None:
+        if any(map(is_refused, metrics)):
+            refusals.append(run_id)
+            raise MlflowException("Invalid metric", INVALID_PARAMETER_VALUE)
+        log_batch(client, run_id, metrics, **others)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", refusing)
+    return refusals
+
+
 @pytest.mark.parametrize(
     "is_refused", [{20}.__contains__, {20, 380, 550}.__contains__, lambda step: True], ids=["one", "several", "all"]
 )
 def test_a_metric_value_that_mlflow_refuses_leaves_the_others(
     uri_of_untried_tables: str, monkeypatch: pytest.MonkeyPatch, is_refused: Callable[[int], bool]
 ) -> None:
-    uri, log_batch = uri_of_untried_tables, MlflowClient.log_batch
-    refusals = list[str]()
-
-    def refuse_odd(client: MlflowClient, run_id: str, metrics: Any = (), **others: Any) -> None:
-        if any(each.key == "odd" and each.value > 1 for each in metrics):
-            refusals.append(run_id)
-            raise MlflowException("Invalid metric", INVALID_PARAMETER_VALUE)
-        log_batch(client, run_id, metrics, **others)
-
-    monkeypatch.setattr(MlflowClient, "log_batch", refuse_odd)
+    uri, refusals = uri_of_untried_tables, refuse(monkeypatch, lambda each: each.key == "odd" and each.value > 1)
     with one_trial(uri) as recorder:
         for step in range(600):
             recorder.trials.log("0", step, {"eval/loss": 1.0, "odd": float(1 + is_refused(step))})
@@ -500,14 +508,8 @@ def test_values_of_other_metrics_are_written_where_the_first_metrics_are_refused
     uri_of_untried_tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a trial that diverges: both metrics of its evaluation, and the last of many losses, are refused."""
-    uri, log_batch = uri_of_untried_tables, MlflowClient.log_batch
-
-    def refuse_large(client: MlflowClient, run_id: str, metrics: Any = (), **others: Any) -> None:
-        if any(each.value > 1 for each in metrics):
-            raise MlflowException("Invalid metric", INVALID_PARAMETER_VALUE)
-        log_batch(client, run_id, metrics, **others)
-
-    monkeypatch.setattr(MlflowClient, "log_batch", refuse_large)
+    uri = uri_of_untried_tables
+    refuse(monkeypatch, lambda each: each.value > 1)
     with one_trial(uri) as recorder:
         recorder.trials.log("0", 10, {"eval/accuracy": 2.0, "eval/loss": 2.0})
         for step in range(1, 11):
@@ -515,23 +517,6 @@ def test_values_of_other_metrics_are_written_where_the_first_metrics_are_refused
     (trial,) = load_sweep(uri, "digits-1").trials
     assert [step for step, _ in history(uri, trial.run_id, "train/loss")] == [*range(1, 10)]
     assert [step for step, _ in history(uri, trial.run_id, "train/lr")] == [*range(1, 11)]
-
-
-def test_a_deleted_run_is_said_once_and_the_others_go_on(uri: str, caplog: pytest.LogCaptureFixture) -> None:
-    recorder = open_recorder(uri)
-    for trial in ("0", "1"):
-        recorder.trials.start(trial, POINT, CONFIG, 1)
-    assert recorder._delivery.flush()
-    MlflowClient(uri).delete_run(load_sweep(uri, "digits-1").trials[0].run_id)
-    for step in range(5):
-        recorder.trials.log("0", step, {"eval/loss": 1.0})
-        recorder.trials.log("1", step, {"eval/loss": 1.0})
-        assert recorder._delivery.flush()
-    assert not recorder.close("finished")
-    sweep = load_sweep(uri, "digits-1")
-    assert [trial.trial for trial in sweep.trials] == ["1"]
-    assert len(history(uri, sweep.trials[0].run_id, "eval/loss")) == 5
-    assert sum("refuses" in message for message in caplog.messages) == 1
 
 
 @pytest.mark.slow  # MLflow makes a database
