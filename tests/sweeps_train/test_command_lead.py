@@ -41,7 +41,8 @@ class Utils:
         self.checkpoints: list[tuple[int, dict[str, float] | None, int]] = []
         self.newest_step: int | None = None
 
-    def report(self, measured: tuple[int, dict[str, float]], save: Callable[[Path], None] | None, folder: Path) -> None:
+    def report_at(self, measured: tuple[int, dict[str, float]], save: Callable[[Path], None] | None) -> None:
+        folder = self.folder.with_name(f"copy{len(self.reports)}")
         if save is not None:
             save(folder)
         self.reports.append((*measured, sorted(each.name for each in folder.glob("*"))))
@@ -96,10 +97,7 @@ def follow(folder: Path, code: Callable[[Say, Save], Iterator[None]], **options:
     utils, lead, program = lead_of(folder, code(say, save), **options)
     while (signal := lead.next_signal(program)) != Signal.END:
         if signal == Signal.REPORT:
-            due = lead.take_due()
-            assert due.measured is not None
-            utils.report(due.measured, due.save, folder / f"copy{len(utils.reports)}")
-            lead.reported()
+            lead.report()
     lead.save_last(ended_well=True)
     return utils, lead
 

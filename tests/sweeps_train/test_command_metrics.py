@@ -42,6 +42,7 @@ from sweeps_train.config.command import JsonLines, MlflowRun, PrintedDictionarie
         ("{}" * 10_000, {}),
         ("{'loss': __import__('os').system('x')}", {}),
         ("{'loss': (lambda: 1)()}", {}),
+        (f"{{'loss': {2000 * '-'}1}}", {}),  # deeper than Python's stack
         ("{" * 10_000, {}),
         ("loss 0.5", {}),
         ("[1, 2]", {}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -38,16 +38,6 @@ class Signal(IntEnum):
     REPORT = 1
     STOP = 2
     END = 3
-
-
-@dataclass(frozen=True)
-class Due:
-    """A report that all workers are to make together."""
-
-    measured: tuple[int, dict[str, float]] | None = None
-    """Step and metrics; None on all workers but the first."""
-    save: Callable[[Path], None] | None = None
-    """Copies the program's checkpoint of this step into a folder, if there is one."""
 
 
 class Lead:
@@ -84,8 +74,7 @@ class Lead:
             where = works_in / Template(task.checkpoints.folder).text(lookup)
             self._watch = CheckpointWatch(task.checkpoints, where)
         self._due: deque[tuple[Measured, Path | None]] = deque()
-        self._made: Measured | None = None
-        """The report that is being sent."""
+        """Reports that all workers are to make together, and the program's checkpoint of this step if there is one."""
         self._undone: list[Measured] = []
         """Reports that wait for a checkpoint, if every report needs one."""
         self._history: list[tuple[Measured, FunctionProgress]] = []
@@ -134,16 +123,11 @@ class Lead:
         self._show_life()
         return Signal.WAIT
 
-    def take_due(self) -> Due:
-        """Return the next due report."""
-        self._made, checkpoint = self._due.popleft()
-        save = None if checkpoint is None else _saving(checkpoint)
-        return Due((self._made.step, self._made.metrics), save)
-
-    def reported(self) -> None:
-        """Record that the report was sent."""
-        assert self._made is not None
-        self._history.append((self._made, self._utils.progress))
+    def report(self) -> None:
+        """Make the report that is due, together with the other workers."""
+        made, checkpoint = self._due.popleft()
+        self._utils.report_at((made.step, made.metrics), None if checkpoint is None else _saving(checkpoint))
+        self._history.append((made, self._utils.progress))
 
     def save_last(self, *, ended_well: bool) -> None:
         """Save the checkpoints that were complete when the program ended."""
@@ -172,22 +156,23 @@ class Lead:
             except Empty:
                 return
             measured = replace(self._measurements.take(record), time=arrived)
-            if not measured.is_report:
-                self._log(measured)
-            elif self._config.saves_at_reports:
-                self._undone.append(measured)
+            if measured.is_report:
+                self._add_report(measured)
                 self._pair()
             else:
-                self._due.append((measured, None))
+                self._log(measured)
 
     def _take_only_result(self, status: int | None) -> None:
         """Make a report due for a program that ended successfully and logged all its metrics at step 0."""
-        result = self._measurements.only_result if status == 0 and not self._due else None
-        if result is not None and not self._utils.progress.evaluations and not self._undone:
-            if self._config.saves_at_reports:
-                self._undone.append(result)
-            else:
-                self._due.append((result, None))
+        has_report = self._utils.progress.evaluations or self._undone or self._due
+        if status == 0 and not has_report and (result := self._measurements.only_result) is not None:
+            self._add_report(result)
+
+    def _add_report(self, measured: Measured) -> None:
+        if self._config.saves_at_reports:
+            self._undone.append(measured)
+        else:
+            self._due.append((measured, None))
 
     def _log(self, measured: Measured) -> None:
         self._history.append((measured, self._utils.progress))

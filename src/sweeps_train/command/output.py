@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
 from collections import Counter
@@ -140,20 +141,17 @@ def _pairs_of_braces(text: str) -> Iterator[str]:
 
 
 def _from_json(text: str) -> Record | None:
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return numbers_in(found) if isinstance(found, dict) else None
+        return numbers_in(found) if isinstance(found, dict) else None
+    return None
 
 
 def _from_dictionary(text: str) -> Record | None:
     for each in dict.fromkeys((text, _OBJECT.sub("None", text))):
-        try:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             tree = ast.parse(each, mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        return numbers_in(_printed(tree)) if isinstance(tree, ast.Dict) else None
+            return numbers_in(_printed(tree)) if isinstance(tree, ast.Dict) else None
     return None
 
 

@@ -20,7 +20,7 @@ from sweeps_train.command.command_line import command_line
 from sweeps_train.command.config_files import file_name, write_files
 from sweeps_train.command.failure import find_cause
 from sweeps_train.command.launch import Place
-from sweeps_train.command.lead import Due, Lead, Signal
+from sweeps_train.command.lead import Lead, Signal
 from sweeps_train.command.placeholders import FILES, Template, as_text, filled
 from sweeps_train.command.program import Program, describe_status
 from sweeps_train.command.sources import with_own_store
@@ -108,10 +108,10 @@ def _follow(utils: TrialTrainFnUtils, lead: Lead | None, program: Program | None
         if signal == Signal.STOP:
             raise StopRequested
         if signal == Signal.REPORT:
-            due = lead.take_due() if lead is not None else Due()
-            utils.report_at(due.measured, due.save)
             if lead is not None:
-                lead.reported()
+                lead.report()
+            else:
+                utils.report_at(None, None)
 
 
 def _check_end(program: Program, place: Place, *, is_in_own_folder: bool) -> None:
@@ -132,9 +132,7 @@ def _check_end(program: Program, place: Place, *, is_in_own_folder: bool) -> Non
 
 def _checkpoint(utils: TrialTrainFnUtils) -> str | None:
     """Return the file or folder from which the program continues."""
-    if utils.newest is None:
-        return None
-    return str(next(iter(sorted(utils.newest.iterdir()))).absolute())
+    return None if utils.newest is None else str(min(utils.newest.iterdir()).absolute())
 
 
 def _values(

@@ -132,13 +132,11 @@ class _Lines(Source):
 
     def __init__(self, path: Path, *, is_resumed: bool = True) -> None:
         self._file = _Growing(path)
-        self._file.skip()
         self._taken: list[int] = []
         """Hash of each row that was read."""
         self._row = 0
         """Number of the next row."""
-        if path.is_file():
-            self._new_records(path.read_text(encoding="utf-8-sig", errors="replace"), starts=True)
+        self.read(at_end=True)
         if not is_resumed:
             self._taken, self._row = [], 0
 
