@@ -150,6 +150,21 @@ def test_whole_numbers_that_pandas_has_as_categories_are_categories(files: Path)
             assert encoding.encode(to_table(rows_)).categories[:, 0].tolist() == [2, 3, 2, 1]
 
 
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [([2.0, 1.0], [1, 2]), (["b", "a"], ["a", "b"]), ([datetime.date(2026, 1, day) for day in (2, 1)], None)],
+)
+def test_a_target_that_pandas_has_as_categories_has_the_classes_of_a_plain_one(
+    values: list[Any], classes: list[Any] | None
+) -> None:
+    columns = pd.Series(values * 2), pd.Series(pd.Categorical(values * 2))
+    tables = [pa.Table.from_pandas(pd.DataFrame({"x": range(4), "label": column})) for column in columns]
+    plain, categories = (learn_encoding(data(drop=[], format="parquet"), "classification", each) for each in tables)
+    assert isinstance(plain.output, Classes)
+    assert repr(categories.output) == repr(plain.output)
+    assert classes in (None, plain.output.values)
+
+
 def test_dates_that_pandas_has_as_categories_stay_dates(files: Path) -> None:
     days = [f"2026-01-{day:02}" for day in (5, 6, 5, 7)]
     frame = pd.DataFrame({"day": pd.Categorical(pd.to_datetime(days)), "label": ["a", "b", "a", "b"]})

@@ -99,6 +99,13 @@ def pandas_categories(table: pa.Table) -> set[str]:
     return {each.get("field_name") for each in described if each.get("pandas_type") == "categorical"}
 
 
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column without Arrow's type of dictionaries, as pandas' categories have it."""
+    from pyarrow import types
+
+    return column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Whether values of a type are texts, possibly stored as a dictionary."""
     from pyarrow import types
