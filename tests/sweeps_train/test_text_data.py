@@ -118,6 +118,18 @@ def test_the_loss_counts_the_assistants_turns_where_the_template_marks_them(tmp_
     assert rows(samples_of(path, tokenizer, **options), tokenizer) == [("u:hi;a:yo!u:hi;a:yo!", "yo!yo!")]
 
 
+def test_answers_of_another_role_are_told_once_however_many_chats_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sweeps_train.data.encoder._DOCUMENTS_AT_ONCE", 2)
+    chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}, {"role": "gpt", "content": "yo"}]
+    tokenizer = byte_tokenizer_in_rust()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}<end>{% endfor %}"
+    options = {"text_field": None, "messages_field": "messages", "packing": False}
+    samples_of(write(tmp_path / "a.jsonl", *[{"messages": chat}] * 8), tokenizer, **options)
+    assert len(caplog.messages) == 1
+
+
 @pytest.mark.parametrize("given", [{"bos_token": "<begin>"}, {"additional_special_tokens": ["<mask>", "<begin>"]}])
 def test_tokens_at_the_beginning_come_once_and_before_the_prompt(given: dict[str, Any], tmp_path: Path) -> None:
     from tokenizers.processors import TemplateProcessing
