@@ -206,9 +206,12 @@ class Lead:
 
     def _is_past(self, checkpoint: ProgramCheckpoint) -> bool:
         """Whether the report of a checkpoint's step was sent or can no longer come."""
-        return (
-            self._measurements.counts_records or checkpoint.step is None or self._measurements.step >= checkpoint.step
-        )
+        step = self._named_step(checkpoint)
+        return step is None or self._measurements.step >= step
+
+    def _named_step(self, checkpoint: ProgramCheckpoint) -> int | None:
+        """Return the step in a checkpoint's name; None if only the time at which it was written tells its step."""
+        return None if self._measurements.counts_records else checkpoint.step
 
     def _save_pending(self) -> None:
         """Save the checkpoint found last, with the metrics of its step."""
@@ -236,11 +239,11 @@ class Lead:
 
     def _position(self, checkpoint: ProgramCheckpoint) -> tuple[int, dict[str, float] | None, FunctionProgress]:
         """Return a checkpoint's step, the metrics reported at it, and the training's position there."""
-        if self._measurements.counts_records or checkpoint.step is None:
+        step = self._named_step(checkpoint)
+        if step is None:
             before = [each for each in self._history if each[0].time <= checkpoint.written + READ_WITHIN_S]
             step = before[-1][0].step if before else self._start.step
         else:
-            step = checkpoint.step
             before = [each for each in self._history if each[0].step <= step]
         metrics = next((each.metrics for each, _ in reversed(before) if each.is_report and each.step == step), None)
         return step, metrics, before[-1][1] if before else self._start
@@ -250,8 +253,8 @@ class Lead:
         saved = self._saved
         if saved is None or self._due:
             return
-        by_time = self._measurements.counts_records or saved.step is None
-        fitting = [each for each in self._undone if by_time or each.step <= (saved.step or 0)]
+        step = self._named_step(saved)
+        fitting = [each for each in self._undone if step is None or each.step <= step]
         if fitting:
             self._saved = None
             if (aside := self._set_aside(saved)) is not None:  # otherwise the reports wait for the next one

@@ -87,11 +87,8 @@ def pattern_record(pattern: str) -> Parse:
 
 def numbers_in(values: Mapping[str, Any]) -> Record:
     """Return the numbers in nested mappings, by their keys joined by ``/``; texts that are numbers count."""
-    found: Record = {}
-    for name, value in flattened(values):
-        if (number := printed_number(value)) is not None:
-            found[name] = number
-    return found
+    numbers = ((name, printed_number(value)) for name, value in flattened(values))
+    return {name: number for name, number in numbers if number is not None}
 
 
 def printed_number(value: Any) -> float | None:

@@ -190,7 +190,7 @@ class TableEncoding:
         column = table[self.target]
         if isinstance(self.output, Amount):
             return _target_numbers(self.target, column)
-        index = {value: number for number, value in enumerate(self.output.values)}
+        index = {key: number for number, value in enumerate(self.output.values) for key in (value, str(value))}
         values = class_values(self.target, column)
         if unknown := sorted({str(value) for value in values if value not in index}):
             raise ValueError(
@@ -245,25 +245,24 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     """
     from pyarrow import types
 
-    names, declared = feature_names(config, table.column_names), pandas_categories(table)
-    found = {name: column_kind(config, name, table[name]) for name in names}
-    kinds: dict[str, ColumnKind] = {
-        name: "category" if name in declared and kind == "number" else kind
-        for name, kind in found.items()
-        if kind != "empty"
-    }
+    declared = pandas_categories(table)
+    kinds: dict[str, ColumnKind] = {}
     numbers: list[NumberFeature] = []
     categories: list[CategoryFeature] = []
-    for name, kind in [*kinds.items()]:
-        if kind == "category":
-            numeric = types.is_integer(table[name].type) or types.is_floating(table[name].type)
-            categories.append(CategoryFeature(name, _frequent(table[name], config.max_categories), numeric))
-        else:
+    for name in feature_names(config, table.column_names):
+        column = table[name]
+        kind = column_kind(config, name, column)
+        if kind == "category" or (kind == "number" and name in declared):
+            kinds[name] = "category"
+            numeric = types.is_integer(column.type) or types.is_floating(column.type)
+            categories.append(CategoryFeature(name, _frequent(column, config.max_categories), numeric))
+        elif kind != "empty":
             parts = DATE_PARTS if kind == "date" else ("value",)
-            features = [_learn_number(config, name, part, kind, table[name]) for part in parts]
-            numbers += filter(None, features)
-            if None in features:
-                del kinds[name]
+            learned = [_learn_number(config, name, part, kind, column) for part in parts]
+            features = [each for each in learned if each is not None]
+            if features:
+                kinds[name] = kind
+                numbers += features
     if not kinds:
         raise ValueError(f"data.path={config.path}: has no column with values to predict {config.target} from")
     output = _learn_output(config, goal, table)
