@@ -195,6 +195,13 @@ def test_an_evaluation_before_the_first_step_is_recorded_and_its_checkpoint_is_n
     assert utils.checkpoints == [(0, None, 0), (10, {"eval": 10}, 1)]
 
 
+@pytest.mark.parametrize("saves", [False, True])
+def test_records_that_no_checkpoint_can_need_any_more_are_forgotten(saves: bool, tmp_path: Path) -> None:
+    acts = [act for step in range(1, 50) for act in ({"step": step, "loss": 1}, {"step": step, "eval": 1}, step, None)]
+    _, lead = follow(tmp_path, [*acts, *LOOKS], saves_at_reports=saves)
+    assert len(lead._history) < 10
+
+
 @pytest.mark.parametrize(("saves", "files"), [(False, []), (True, ["c-1"])])
 def test_a_program_that_ends_with_nothing_but_step_0_has_that_as_its_result(
     saves: bool, files: list[str], tmp_path: Path

@@ -78,8 +78,9 @@ class Lead:
         self._undone: list[Measured] = []
         """Reports that wait for a checkpoint, if every report needs one."""
         self._history: list[tuple[Measured, FunctionProgress]] = []
-        """All measurements of this attempt, with the training's position at each."""
+        """Measurements since the last checkpoint, with the training's position at each."""
         self._start = utils.progress
+        """Position at the last checkpoint, or at the start of this attempt."""
         self._saved: ProgramCheckpoint | None = None
         """Checkpoint whose report is still awaited."""
         self._aside = folder / ".sweeps-checkpoint"
@@ -127,7 +128,7 @@ class Lead:
         """Make the report that is due, together with the other workers."""
         made, checkpoint = self._due.popleft()
         self._utils.report_at((made.step, made.metrics), None if checkpoint is None else _saving(checkpoint))
-        self._history.append((made, self._utils.progress))
+        self._remember(made)
 
     def save_last(self, *, ended_well: bool) -> None:
         """Save the checkpoints that were complete when the program ended."""
@@ -175,7 +176,7 @@ class Lead:
             self._due.append((measured, None))
 
     def _log(self, measured: Measured) -> None:
-        self._history.append((measured, self._utils.progress))
+        self._remember(measured)
         self._alive = time.monotonic()
         self._utils.reporter.log(replace(self._utils.progress, step=measured.step), measured.metrics)
 
@@ -186,6 +187,11 @@ class Lead:
             self._utils.reporter.log(self._utils.progress, {})
 
     # --- checkpoints ------------------------------------------------------------------------------------------
+
+    def _remember(self, measured: Measured) -> None:
+        """Keep what a later checkpoint is found by."""
+        if self._watch is not None and not self._config.saves_at_reports:
+            self._history.append((measured, self._utils.progress))
 
     def _look_for_checkpoints(self, ended_well: bool | None) -> None:
         """Process the program's new checkpoints; ``ended_well`` is None while the program runs."""
@@ -221,8 +227,10 @@ class Lead:
         step, metrics, progress = self._position(checkpoint)
         if self._utils.newest_step is not None and step < self._utils.newest_step:  # the later one of a step counts
             return
+        self._start = replace(progress, step=step)
+        self._history = [each for each in self._history if each[0].step >= step]
         if (aside := self._set_aside(checkpoint)) is not None:
-            self._utils.add_checkpoint(replace(progress, step=step), metrics, _saving(aside))
+            self._utils.add_checkpoint(self._start, metrics, _saving(aside))
 
     def _set_aside(self, checkpoint: ProgramCheckpoint) -> Path | None:
         """Copy or move a checkpoint out of the program's reach, and return where it is; None, with a note, if the
