@@ -26,7 +26,6 @@ from sweeps_train.command.program import Program, describe_status
 from sweeps_train.command.sources import with_own_store
 from sweeps_train.config import CommandConfig
 from sweeps_train.config.better import as_objectives
-from sweeps_train.config.command import CommandTask
 from sweeps_train.frameworks.ray_train import StopRequested, TrialTrainFnUtils
 from sweeps_train.reports.reporter import Reporter
 from sweeps_train.workers.own_folder import START_FOLDER, as_seen_from_anywhere, hint, own_folder, start_folder
@@ -67,7 +66,9 @@ def run_command(
     folder = own_folder(checkpoint_folder)
     checkpoint = _checkpoint(utils)
     lookup = _values(config, place, folder, identity, checkpoint).__getitem__
-    works_in = _working_folder(config.task, folder, lookup)
+    works_in = folder
+    if config.task.working_folder is not None:
+        works_in = start_folder() / Path(Template(config.task.working_folder).text(lookup)).expanduser()
     if place.rank == 0:
         if checkpoint is not None and config.task.checkpoints is not None and config.task.checkpoints.put_back:
             put_into(Path(checkpoint), works_in / Template(config.task.checkpoints.folder).text(lookup))
@@ -183,12 +184,6 @@ def _start(
         folder=str(works_in),
         on_line=on_line,
     )
-
-
-def _working_folder(task: CommandTask, folder: Path, lookup: Callable[[str], Any]) -> Path:
-    if task.working_folder is None:
-        return folder
-    return start_folder() / Path(Template(task.working_folder).text(lookup)).expanduser()
 
 
 def _from_anywhere(word: str, start: Path) -> str:
