@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -70,38 +69,28 @@ def to_arrays(documents: Iterable[Tokens], vocabulary: int, *, packed: bool) -> 
     }
 
 
-class _Sequences(ABC):
-    """Samples that are sequences of one array of tokens."""
-
-    def __init__(self, arrays: Arrays, pad_token: int):
-        self._tokens, self._ends, self._pad_token = arrays["tokens"], arrays["ends"], pad_token
-        self.largest_token = int(arrays["largest"].max())  # of all pieces that were joined
-
-    @abstractmethod
-    def _places(self, indices: Sequence[int]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return the positions in the array at which sequences begin and end."""
-
-    def size(self, indices: Sequence[int]) -> int:
-        starts, ends = self._places(indices)
-        return int((ends - starts).sum())
-
-
-class TextSamples(_Sequences):
+class TextSamples:
     """Samples that are one document each."""
 
     def __init__(self, arrays: Arrays, pad_token: int, *, longest_first: bool = False):
         """Read the result of ``to_arrays``. With ``longest_first``, samples are ordered by length, so that neighbours
         need little padding."""
-        super().__init__(arrays, pad_token)
-        self._counted, self._units = arrays["counted"], arrays["units"]
+        self._tokens, self._counted = arrays["tokens"], arrays["counted"]
+        self._ends, self._units = arrays["ends"], arrays["units"]
         self._order = np.argsort(-np.diff(self._ends, prepend=0), kind="stable") if longest_first else None
+        self._pad_token = pad_token
         self.num_left_out = int(arrays["left_out"].sum())
+        self.largest_token = _largest(arrays)
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def units(self, indices: Sequence[int]) -> int:
         return int(self._units[self._documents(indices)].sum())
+
+    def size(self, indices: Sequence[int]) -> int:
+        starts, ends = self._places(indices)
+        return int((ends - starts).sum())
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Stack sequences: ``input_ids`` and ``targets`` (the next token, or ``IGNORED``), both of shape (batch, length
@@ -121,7 +110,7 @@ class TextSamples(_Sequences):
         return where if self._order is None else self._order[where]
 
 
-class PackedSamples(_Sequences):
+class PackedSamples:
     """Samples cut from one stream of all documents; only the last may be shorter.
 
     >>> arrays = to_arrays([([5, 6, 7], [True] * 3), ([8, 9], [True] * 2)], vocabulary=10, packed=True)
@@ -132,8 +121,11 @@ class PackedSamples(_Sequences):
     def __init__(self, arrays: Arrays, length: int, pad_token: int, *, isolated: bool):
         """Cut the result of ``to_arrays`` into sequences of ``length`` tokens. If ``isolated``, documents within a
         sequence are hidden from each other."""
-        super().__init__(arrays, pad_token)
-        self._length, self._isolated = length, isolated
+        self._tokens, self._ends = arrays["tokens"], arrays["ends"]
+        self.largest_token = _largest(arrays)
+        self._length = length
+        self._pad_token = pad_token
+        self._isolated = isolated
         full, rest = divmod(len(self._tokens), length)
         # A sequence of one token has nothing to predict.
         self._num_sequences = (full if length > 1 else 0) + (rest > 1)
@@ -148,6 +140,10 @@ class PackedSamples(_Sequences):
             inner = np.searchsorted(self._ends, stops, side="left") - np.searchsorted(self._ends, starts, side="right")
             total -= int(inner.sum())
         return total
+
+    def size(self, indices: Sequence[int]) -> int:
+        starts, stops = self._places(indices)
+        return int((stops - starts).sum())
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Stack sequences: ``input_ids`` and ``targets`` (the next token, or ``IGNORED``) of shape (batch, length). The
@@ -170,6 +166,11 @@ class PackedSamples(_Sequences):
     def _places(self, indices: Sequence[int]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         starts = np.asarray(indices) * self._length
         return starts, np.minimum(starts + self._length, len(self._tokens))
+
+
+def _largest(arrays: Arrays) -> int:
+    """Return the largest token of all pieces that were joined."""
+    return int(arrays["largest"].max())
 
 
 class _Rows:
