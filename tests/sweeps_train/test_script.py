@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -85,12 +84,11 @@ def test_a_script_that_dies_on_another_worker_than_the_first_fails_the_trial_at_
 
 
 OVERWRITES = """
-import json, os, sys, time
-kind = sys.argv[1].partition("=")[2]
+import json, os, time
 for step in range(1, 21):
-    folder = f"{os.environ['SWEEPS_OUTPUT']}/{step if kind == 'numbered' else kind}"
+    folder = f"{os.environ['SWEEPS_OUTPUT']}/FOLDER"
     os.makedirs(folder, exist_ok=True)
-    if step == 1 or kind != "best":
+    if IS_BETTER:
         open(f"{folder}/weights", "w").write(str(step))
     print(json.dumps({"loss": step, "checkpoint": folder}), flush=True)
     time.sleep(0.01)  # of training, which is faster than the copies
@@ -99,19 +97,21 @@ for step in range(1, 21):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_checkpoint_that_a_script_has_overwritten_before_it_was_copied_is_noted(tmp_path: Path) -> None:
-    (tmp_path / "overwrites.py").write_text(OVERWRITES)
-    own = ("task._target_=overwrites.py", "task.arguments={kind: best}", "~space", "task.metrics=[loss]")
-    kinds = ("newest", "numbered", "best")
-    tried = (
-        f"task.arguments.kind=choice({', '.join(kinds)})",
-        points(*({"task.arguments.kind": each} for each in kinds)),
-    )
-    search = ("search.metric=loss", "search.mode=min", "search.num_trials=3", "search.default_first=false")
-    alone = ("search/scheduler=none", "scaling=single_worker", "cluster.num_cpus=1")
-    done = run(tmp_path, "conf=torchrun_script", *own, *tried, *search, *alone)
-    assert [(trial["state"], trial["steps"]) for trial in done.document["trials"]] == [("finished", 20)] * 3
-    assert {*re.findall(r"overwrites its checkpoint \S+/(\w+) before", done.err)} == {"newest"}
+@pytest.mark.parametrize(
+    ("folder", "is_better", "is_noted"),
+    [("newest", "True", True), ("{step}", "True", False), ("best", "step == 1", False)],
+)
+def test_a_checkpoint_that_a_script_has_overwritten_before_it_was_copied_is_noted(
+    folder: str, is_better: str, *, is_noted: bool, tmp_path: Path
+) -> None:
+    text = OVERWRITES.replace("FOLDER", folder).replace("IS_BETTER", is_better)
+    (tmp_path / "overwrites.py").write_text(text)
+    own = ("task._target_=overwrites.py", "~task.arguments", "~space", "task.metrics=[loss]")
+    search = ("search.metric=loss", "search.mode=min", "search.num_trials=1", "search/scheduler=none")
+    done = run(tmp_path, "conf=torchrun_script", *own, *search, "scaling=single_worker", "cluster.num_cpus=1")
+    (trial,) = done.document["trials"]
+    assert (trial["state"], trial["steps"]) == ("finished", 20)
+    assert ("save each in a folder of its own" in done.err) is is_noted
 
 
 def test_arguments_are_given_as_on_a_command_line() -> None:
