@@ -94,8 +94,7 @@ def split_rows(config: TableData, goal: Goal, table: pa.Table) -> tuple[Rows, Ro
     if config.time is not None:
         train, held_out = _last_part(config, table)
     elif config.group is not None:
-        groups = _groups(config, table)
-        _check_number_of_groups(config, groups, 2)
+        groups = _groups(config, table, 2)
         split = GroupShuffleSplit(n_splits=1, test_size=config.eval_fraction, random_state=config.split_seed)
         train, held_out = next(split.split(rows, groups=groups))
     else:
@@ -139,8 +138,7 @@ def fold_rows(config: TableData, goal: Goal, table: pa.Table, folds: int) -> lis
         return [(np.sort(order[:cut]), np.sort(order[cut:end])) for cut, end in pairwise(cuts[1:])]
     groups = None
     if config.group is not None:
-        groups = _groups(config, table)
-        _check_number_of_groups(config, groups, folds)
+        groups = _groups(config, table, folds)
         splitter = model_selection.StratifiedGroupKFold if classes else model_selection.GroupKFold
     else:
         splitter = model_selection.StratifiedKFold if classes else model_selection.KFold
@@ -166,17 +164,14 @@ def _labels(config: TableData, table: pa.Table, least: int) -> list[str]:
     return labels
 
 
-def _groups(config: TableData, table: pa.Table) -> Rows:
-    """Return the number of each row's group; rows without a group share one."""
+def _groups(config: TableData, table: pa.Table, least: int) -> Rows:
+    """Return the number of each row's group, and check that there are at least so many; rows without a group share
+    one."""
     column = plain(table[str(config.group)]).combine_chunks().dictionary_encode(null_encoding="encode")
     codes: Rows = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes
-
-
-def _check_number_of_groups(config: TableData, groups: Rows, least: int) -> None:
-    number = len(np.unique(groups))
-    if number < least:
+    if (number := len(column.dictionary)) < least:
         raise ValueError(f"data.group={config.group}: has {number} different value(s), and {least} are needed")
+    return codes
 
 
 def _by_time(config: TableData, table: pa.Table) -> tuple[Rows, list[Any]]:
