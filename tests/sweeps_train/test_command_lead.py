@@ -83,7 +83,7 @@ def lead_of(folder: Path, steps: Iterator[None], *, saves_at_reports: bool = Fal
 
 
 Act = dict[str, float] | int | None
-"""What a program does: it prints metrics, saves the checkpoint of a step (or removes that of a negative one), or lets
+"""Act of a program: it prints metrics, saves the checkpoint of a step (or removes that of a negative one), or lets
 the first worker look."""
 
 
