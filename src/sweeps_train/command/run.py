@@ -15,7 +15,7 @@ from typing import Any
 
 from ray.train.collective import broadcast_from_rank_zero
 
-from sweeps_train.command.checkpoints import put_into
+from sweeps_train.command.checkpoints import put_back, put_into
 from sweeps_train.command.command_line import command_line
 from sweeps_train.command.config_files import file_name, write_files
 from sweeps_train.command.failure import find_cause
@@ -26,6 +26,7 @@ from sweeps_train.command.program import Program, describe_status
 from sweeps_train.command.sources import with_own_store
 from sweeps_train.config import CommandConfig
 from sweeps_train.config.better import as_objectives
+from sweeps_train.config.command import CommandTask
 from sweeps_train.frameworks.ray_train import StopRequested, TrialTrainFnUtils
 from sweeps_train.reports.reporter import Reporter
 from sweeps_train.workers.own_folder import START_FOLDER, as_seen_from_anywhere, hint, own_folder, start_folder
@@ -70,9 +71,7 @@ def run_command(
     if config.task.working_folder is not None:
         works_in = start_folder() / Path(Template(config.task.working_folder).text(lookup)).expanduser()
     if place.rank == 0:
-        if checkpoint is not None and config.task.checkpoints is not None and config.task.checkpoints.put_back:
-            put_into(Path(checkpoint), works_in / Template(config.task.checkpoints.folder).text(lookup))
-        write_files(config.task.files, folder, lookup)
+        _prepare(config.task, folder, works_in, checkpoint, lookup)
     broadcast_from_rank_zero(1 if place.rank == 0 else None)  # the files are there
     lead = Lead(config, utils, folder, works_in, lookup) if place.rank == 0 else None
     program = None
@@ -92,6 +91,20 @@ def run_command(
     if lead is not None and not utils.has_reported:
         raise ProgramFailed(lead.why_silent())
     utils.end()
+
+
+def _prepare(
+    task: CommandTask, folder: Path, works_in: Path, checkpoint: str | None, lookup: Callable[[str], Any]
+) -> None:
+    """Write a program's config files, and put its newest checkpoint back if it looks for one itself."""
+    write_files(task.files, folder, lookup)
+    if checkpoint is None or task.checkpoints is None or not task.checkpoints.put_back:
+        return
+    where = works_in / Template(task.checkpoints.folder).text(lookup)
+    if where.resolve().is_relative_to(folder.resolve()):
+        put_back(Path(checkpoint), where, task.checkpoints.pattern)
+    else:  # other files in it may be the user's
+        put_into(Path(checkpoint), where)
 
 
 def _follow(utils: TrialTrainFnUtils, lead: Lead | None, program: Program | None) -> None:

@@ -125,7 +125,8 @@ class ProgramCheckpoints:
     ``load_best_model_at_end``."""
     put_back: Flag = False
     """Whether the newest checkpoint is put into ``folder`` under its own name before the program starts, for a program
-    that looks for it there; it then needs no ``{checkpoint}``."""
+    that looks for it there; it then needs no ``{checkpoint}``. Checkpoints of later steps are removed, if ``folder`` is
+    in the trial's own, ``{trial.folder}``."""
     settled_s: NonNegativeFloat = 5.0
     """Seconds without a change after which a checkpoint counts as complete; not used with ``complete``."""
 
