@@ -92,14 +92,12 @@ def put_into(checkpoint: Path, folder: Path, *, move: bool = False) -> None:
 def put_back(checkpoint: Path, folder: Path, pattern: str) -> None:
     """Put the checkpoint from which a trial continues into the folder in which its program looks for the newest one.
     Later ones are removed: an attempt has written them that has ended before it reported them, maybe not whole."""
-    step = _step_in(checkpoint.name)
-    for path in paths_in(folder, pattern) if step is not None else ():
-        if (_step_in(path.name) or 0) <= step:
-            continue
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+    if (step := _step_in(checkpoint.name)) is not None:
+        for path in [each for each in paths_in(folder, pattern) if (_step_in(each.name) or 0) > step]:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
     put_into(checkpoint, folder)
 
 
