@@ -47,7 +47,10 @@ def main() -> None:
     except OSError as error:
         parser.error(f"{arguments.config}: {error.strerror}")
     except ValidationError as error:
-        mistakes = (f"{'.'.join(map(str, each['loc']))}={each['input']}: {each['msg']}" for each in error.errors())
+        mistakes = (
+            f"{'.'.join(map(str, each['loc']))}={each['input']}: {each['msg']}" if each["loc"] else each["msg"]
+            for each in error.errors()  # without a location, one of the whole file
+        )
         parser.error(f"{arguments.config}: {'; '.join(mistakes)}")
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from importlib import import_module
 from typing import Any
@@ -17,10 +18,13 @@ def call_target(key: str, target: str, arguments: dict[str, Any]) -> Any:
     Example:
         >>> call_target("model", "fractions.Fraction", {"numerator": 1, "denominator": 4})
         Fraction(1, 4)
+        >>> call_target("model", "builtins.dict", {"size": 4})
+        {'size': 4}
     """
     function = import_target(key, target)
     try:
-        inspect.signature(function).bind(**arguments)
+        with contextlib.suppress(ValueError):  # compiled code may have no signature
+            inspect.signature(function).bind(**arguments)
     except TypeError as error:
         raise ValueError(f"{key}.arguments={arguments} do not fit {key}._target_={target}: {error}") from error
     return function(**arguments)

@@ -159,9 +159,12 @@ def test_a_template_that_hides_where_the_assistant_begins_is_refused() -> None:
             ChatEncoder(tokenizer(template)).encode(chat)
 
 
-def test_a_turn_without_text_is_refused() -> None:
-    with pytest.raises(ValueError, match="message 2, of the assistant, has no text"):
-        ChatEncoder(tokenizer(read("llama3"))).encode([QUESTION, {"role": "assistant", "content": ""}])
+@pytest.mark.parametrize("content", ["", [{"type": "text", "text": "Four."}]])
+def test_a_turn_without_text_is_refused(content: Any) -> None:
+    with pytest.raises(
+        ValueError, match=re.escape(f"message 2, of the assistant, has no text: its content is {content!r}")
+    ):
+        ChatEncoder(tokenizer(read("llama3"))).encode([QUESTION, {"role": "assistant", "content": content}])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,7 +41,8 @@ class Utils:
         self.checkpoints: list[tuple[int, dict[str, float] | None, int]] = []
         self.newest_step: int | None = None
 
-    def report(self, measured: tuple[int, dict[str, float]], save: Callable[[Path], None] | None, folder: Path) -> None:
+    def report_at(self, measured: tuple[int, dict[str, float]], save: Callable[[Path], None] | None) -> None:
+        folder = self.folder.with_name(f"copy{len(self.reports)}")
         if save is not None:
             save(folder)
         self.reports.append((*measured, sorted(each.name for each in folder.glob("*"))))
@@ -81,110 +82,91 @@ def lead_of(folder: Path, steps: Iterator[None], *, saves_at_reports: bool = Fal
     return utils, lead, cast("Program", Scripted(steps))
 
 
-Say, Save = Callable[..., None], Callable[[int], object]
+Act = dict[str, float] | int | None
+"""Act of a program: it prints metrics, saves the checkpoint of a step (or removes that of a negative one), or lets
+the first worker look."""
 
 
-def follow(folder: Path, code: Callable[[Say, Save], Iterator[None]], **options: Any) -> tuple[Utils, Lead]:
-    """Follow a program, which prints by its first argument and saves checkpoints by its second one, to its end."""
+def follow(folder: Path, acts: Iterable[Act], **options: Any) -> tuple[Utils, Lead]:
+    """Follow a program to its end."""
 
-    def say(**metrics: float) -> None:
-        lead.take_line(json.dumps(metrics))
+    def steps() -> Iterator[None]:
+        for act in acts:
+            match act:
+                case dict():
+                    lead.take_line(json.dumps(act))
+                case int():
+                    (folder / f"c-{abs(act)}").write_text("x")
+                    if act < 0:
+                        (folder / f"c-{abs(act)}").unlink()
+                case None:
+                    yield
 
-    def save(step: int) -> None:
-        (folder / f"c-{step}").write_text("x")
-
-    utils, lead, program = lead_of(folder, code(say, save), **options)
+    utils, lead, program = lead_of(folder, steps(), **options)
     while (signal := lead.next_signal(program)) != Signal.END:
         if signal == Signal.REPORT:
-            due = lead.take_due()
-            assert due.measured is not None
-            utils.report(due.measured, due.save, folder / f"copy{len(utils.reports)}")
-            lead.reported()
+            lead.report()
     lead.save_last(ended_well=True)
     return utils, lead
 
 
 def test_a_checkpoint_has_the_step_of_its_name_and_the_metrics_of_its_report(tmp_path: Path) -> None:
-    def program(say: Say, save: Save) -> Iterator[None]:
-        say(step=5, loss=1)
-        say(step=10, eval=10)
-        save(10)
-        yield from LOOKS
-        say(step=15, loss=1)
-        save(20)  # in the other order
-        yield from LOOKS
-        say(step=20, eval=20)
-        yield from LOOKS
-        save(25)
-
-    utils, _ = follow(tmp_path, program)
+    acts: list[Act] = [{"step": 5, "loss": 1}, {"step": 10, "eval": 10}, 10, *LOOKS]
+    acts += [{"step": 15, "loss": 1}, 20, *LOOKS, {"step": 20, "eval": 20}, *LOOKS, 25]  # 20 in the other order
+    utils, _ = follow(tmp_path, acts)
     assert [(step, metrics) for step, metrics, _ in utils.reports] == [(10, {"eval": 10}), (20, {"eval": 20})]
     assert utils.checkpoints == [(10, {"eval": 10}, 1), (20, {"eval": 20}, 2), (25, None, 2)]
     assert utils.reporter.logs == {5: {"loss": 1}, 15: {"loss": 1}}
 
 
 def test_without_steps_a_checkpoint_belongs_to_the_records_before_it(tmp_path: Path) -> None:
-    def program(say: Say, save: Save) -> Iterator[None]:
-        for number in (1, 2):
-            say(loss=1)
-            say(eval=number)
-            save(100 * number)
-            yield from LOOKS
-
-    utils, _ = follow(tmp_path, program)
+    utils, _ = follow(tmp_path, [{"loss": 1}, {"eval": 1}, 100, *LOOKS, {"loss": 1}, {"eval": 2}, 200, *LOOKS])
     assert [step for step, _, _ in utils.reports] == [2, 4]
     assert utils.checkpoints == [(2, {"eval": 1}, 1), (4, {"eval": 2}, 2)]
 
 
 def test_of_two_checkpoints_at_one_step_the_later_one_is_saved_last(tmp_path: Path) -> None:
-    def program(say: Say, save: Save) -> Iterator[None]:
-        say(eval=1)
-        save(1)
-        yield
-        save(2)
-
-    utils, _ = follow(tmp_path, program)
+    utils, _ = follow(tmp_path, [{"eval": 1}, 1, None, 2])
     assert [step for step, _, _ in utils.checkpoints] == [1, 1]
     assert utils.saved == ["c-1", "c-2"]
 
 
-def test_reports_wait_for_their_checkpoint_if_trials_are_paused_or_copied(tmp_path: Path) -> None:
-    def program(say: Say, save: Save) -> Iterator[None]:
-        for step in (1, 2, 3, 4):
-            say(step=step, eval=step)
-            if step % 2 == 0:
-                save(step)
-                yield from LOOKS
-
-    utils, _ = follow(tmp_path, program, saves_at_reports=True)
-    assert utils.reports == [(2, {"eval": 2}, ["c-2"]), (4, {"eval": 4}, ["c-4"])]
-    assert utils.reporter.logs == {1: {"eval": 1}, 3: {"eval": 3}}
-    assert utils.checkpoints == []
+FOUR: list[dict[str, float]] = [{"step": step, "eval": step} for step in range(1, 5)]
 
 
-def test_the_last_of_several_checkpoints_that_are_found_together_comes_with_its_report(tmp_path: Path) -> None:
-    def program(say: Say, save: Save) -> Iterator[None]:
-        for step in (1, 2, 3):  # faster than anybody looks
-            say(step=step, eval=step)
-            save(step)
-        yield
-
-    utils, _ = follow(tmp_path, program, saves_at_reports=True)
-    assert utils.reports == [(1, {"eval": 1}, ["c-1"]), (3, {"eval": 3}, ["c-3"])]
-    assert utils.reporter.logs == {2: {"eval": 2}}
+@pytest.mark.parametrize(
+    ("acts", "reports", "logs"),
+    [
+        pytest.param(
+            [*FOUR[:2], 2, *LOOKS, *FOUR[2:], 4, *LOOKS],
+            [(2, {"eval": 2}, ["c-2"]), (4, {"eval": 4}, ["c-4"])],
+            {1: {"eval": 1}, 3: {"eval": 3}},
+            id="reports wait for their checkpoint",
+        ),
+        pytest.param(
+            [FOUR[0], 1, FOUR[1], 2, FOUR[2], 3, None],
+            [(1, {"eval": 1}, ["c-1"]), (3, {"eval": 3}, ["c-3"])],
+            {2: {"eval": 2}},
+            id="the last of several that are found together comes with its report",
+        ),
+        pytest.param(
+            [FOUR[0], 1, *LOOKS, *FOUR[1:], None],
+            [(1, {"eval": 1}, ["c-1"]), (4, {"eval": 4}, [])],
+            {2: {"eval": 2}, 3: {"eval": 3}},
+            id="the last report is the result without one",
+        ),
+    ],
+)
+def test_reports_and_checkpoints_come_together_if_trials_are_paused_or_copied(
+    acts: list[Act], reports: list[Any], logs: dict[int, Any], tmp_path: Path
+) -> None:
+    utils, _ = follow(tmp_path, acts, saves_at_reports=True)
+    assert (utils.reports, utils.reporter.logs, utils.checkpoints) == (reports, logs, [])
 
 
 def test_a_checkpoint_that_the_program_removes_before_its_report_is_left_out(tmp_path: Path) -> None:
-    def program(say: Say, save: Save) -> Iterator[None]:
-        say(step=50, loss=1)
-        for step in (100, 200, 300):
-            save(step)
-            yield from LOOKS
-            if step < 300:
-                (tmp_path / f"c-{step}").unlink()
-        say(step=300, eval=1)
-
-    utils, _ = follow(tmp_path, program)
+    acts = [{"step": 50, "loss": 1}, 100, *LOOKS, -100, 200, *LOOKS, -200, 300, *LOOKS, {"step": 300, "eval": 1}]
+    utils, _ = follow(tmp_path, acts)
     assert utils.saved == ["c-300"]
     assert utils.checkpoints == [(300, {"eval": 1}, 1)]
     (note,) = utils.reporter.notes
@@ -192,40 +174,14 @@ def test_a_checkpoint_that_the_program_removes_before_its_report_is_left_out(tmp
 
 
 def test_a_report_whose_checkpoint_the_program_has_removed_waits_for_the_next_one(tmp_path: Path) -> None:
-    def program(say: Say, save: Save) -> Iterator[None]:
-        save(100)
-        yield from LOOKS
-        (tmp_path / "c-100").unlink()
-        say(step=100, eval=1)
-        yield from LOOKS
-        save(200)
-        yield from LOOKS
-
-    utils, _ = follow(tmp_path, program, saves_at_reports=True)
+    acts = [100, *LOOKS, -100, {"step": 100, "eval": 1}, *LOOKS, 200, *LOOKS]
+    utils, _ = follow(tmp_path, acts, saves_at_reports=True)
     assert utils.reports == [(100, {"eval": 1}, ["c-200"])]
     assert len(utils.reporter.notes) == 1
 
 
-def test_reports_after_the_last_checkpoint_are_recorded_and_the_last_one_is_the_result(tmp_path: Path) -> None:
-    def program(say: Say, save: Save) -> Iterator[None]:
-        say(step=1, eval=1)
-        save(1)
-        yield from LOOKS
-        for step in (2, 3, 4):
-            say(step=step, eval=step)
-        yield
-
-    utils, _ = follow(tmp_path, program, saves_at_reports=True)
-    assert utils.reports == [(1, {"eval": 1}, ["c-1"]), (4, {"eval": 4}, [])]
-    assert utils.reporter.logs == {2: {"eval": 2}, 3: {"eval": 3}}
-
-
 def test_a_program_without_the_metric_is_told_what_it_has(tmp_path: Path) -> None:
-    def program(say: Say, save: Save) -> Iterator[None]:
-        say(evil=1, loss=2)
-        yield
-
-    utils, lead = follow(tmp_path, program)
+    utils, lead = follow(tmp_path, [{"evil": 1, "loss": 2}, None])
     assert utils.reports == []
     assert lead.why_silent().startswith(
         "search.metric=eval: the program ended without reporting it; it reported only evil, loss"
@@ -233,25 +189,25 @@ def test_a_program_without_the_metric_is_told_what_it_has(tmp_path: Path) -> Non
 
 
 def test_an_evaluation_before_the_first_step_is_recorded_and_its_checkpoint_is_no_result(tmp_path: Path) -> None:
-    def program(say: Say, save: Save) -> Iterator[None]:
-        for step in (0, 10):
-            say(step=step, eval=step)
-            save(step)
-            yield from LOOKS
-
-    utils, _ = follow(tmp_path, program)
+    utils, _ = follow(tmp_path, [{"step": 0, "eval": 0}, 0, *LOOKS, {"step": 10, "eval": 10}, 10, *LOOKS])
     assert [(step, metrics) for step, metrics, _ in utils.reports] == [(10, {"eval": 10})]
     assert utils.reporter.logs == {0: {"eval": 0}}
     assert utils.checkpoints == [(0, None, 0), (10, {"eval": 10}, 1)]
 
 
-def test_a_program_that_ends_with_nothing_but_step_0_has_that_as_its_result(tmp_path: Path) -> None:
-    def program(say: Say, save: Save) -> Iterator[None]:
-        say(step=0, eval=3)
-        yield
+@pytest.mark.parametrize("saves", [False, True])
+def test_records_that_no_checkpoint_can_need_any_more_are_forgotten(saves: bool, tmp_path: Path) -> None:
+    acts = [act for step in range(1, 50) for act in ({"step": step, "loss": 1}, {"step": step, "eval": 1}, step, None)]
+    _, lead = follow(tmp_path, [*acts, *LOOKS], saves_at_reports=saves)
+    assert len(lead._history) < 10
 
-    utils, _ = follow(tmp_path, program)
-    assert [(step, metrics) for step, metrics, _ in utils.reports] == [(1, {"eval": 3})]
+
+@pytest.mark.parametrize(("saves", "files"), [(False, []), (True, ["c-1"])])
+def test_a_program_that_ends_with_nothing_but_step_0_has_that_as_its_result(
+    saves: bool, files: list[str], tmp_path: Path
+) -> None:
+    utils, _ = follow(tmp_path, [{"step": 0, "eval": 3}, 1, None], saves_at_reports=saves)
+    assert utils.reports == [(1, {"eval": 3}, files)]
 
 
 def test_what_a_program_printed_last_is_read_before_its_end_is_told(

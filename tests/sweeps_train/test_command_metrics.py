@@ -16,7 +16,7 @@ from tensorboardX import SummaryWriter
 from sweeps_train.command.measurements import Measurements
 from sweeps_train.command.output import dictionary_record, json_record, parsers, pattern_record, record_in
 from sweeps_train.command.sources import CsvTail, EventFiles, JsonLinesTail, MlflowStore, file_sources, with_own_store
-from sweeps_train.config.command import JsonLines, MlflowRun, PrintedDictionaries
+from sweeps_train.config.command import CsvFile, JsonLines, MlflowRun, PrintedDictionaries
 
 # --- metrics in the output ----------------------------------------------------------------------------------
 
@@ -42,6 +42,7 @@ from sweeps_train.config.command import JsonLines, MlflowRun, PrintedDictionarie
         ("{}" * 10_000, {}),
         ("{'loss': __import__('os').system('x')}", {}),
         ("{'loss': (lambda: 1)()}", {}),
+        (f"{{'loss': {2000 * '-'}1}}", {}),  # deeper than Python's stack
         ("{" * 10_000, {}),
         ("loss 0.5", {}),
         ("[1, 2]", {}),
@@ -256,6 +257,13 @@ def test_a_csv_file_may_have_empty_lines_and_comments_before_its_names(before: s
             log.write(text)
         found = source.read()
     assert found == [{"step": 1, "loss": 0.5}]
+
+
+def test_fields_may_be_separated_by_a_tab_as_it_is_written_on_the_command_line(tmp_path: Path) -> None:
+    given = CsvFile(kind="csv", path="log.tsv", delimiter=r"\t")  # as Hydra reads it
+    (source,) = file_sources([given], tmp_path, tmp_path, {}.__getitem__)
+    (tmp_path / "log.tsv").write_text("step\tloss\n1\t0.5\n")
+    assert source.read() == [{"step": 1, "loss": 0.5}]
 
 
 def test_names_of_a_csv_file_may_be_a_comment(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import yaml
 from waiting import wait_until
 
 from sweeps_train.command import guard
-from sweeps_train.command.checkpoints import CheckpointWatch, put_into, set_aside
+from sweeps_train.command.checkpoints import CheckpointWatch, put_back, put_into, set_aside
 from sweeps_train.command.command_line import command_line, words
 from sweeps_train.command.config_files import UnknownPath, read_document, write_files
 from sweeps_train.command.placeholders import Template, config_values
@@ -418,6 +418,25 @@ def test_a_checkpoint_of_which_the_program_removes_a_file_meanwhile_is_not_set_a
     aside = set_aside(two, tmp_path / "aside", move=move)
     assert aside is not None
     assert sorted(each.name for each in (aside / "deep").iterdir()) == ["model", "state"]
+
+
+@pytest.mark.parametrize("name", ["step-{}", "step-{}.pt"])
+def test_a_program_finds_nothing_newer_than_the_checkpoint_that_is_put_back(name: str, tmp_path: Path) -> None:
+    saved, out = tmp_path / "saved", tmp_path / "out"
+    for folder, steps in ((saved, [5]), (out, [4, 5, 6, 10])):
+        folder.mkdir()
+        for step in steps:
+            path = folder / name.format(step)
+            if path.suffix:
+                path.write_text(folder.name)
+            else:
+                path.mkdir()
+                (path / "state").write_text(folder.name)
+    (out / "step-notes").touch()
+    put_back(saved / name.format(5), out, "step-*")
+    assert {each.name for each in out.iterdir()} == {name.format(4), name.format(5), "step-notes"}
+    found = out / name.format(5)
+    assert (found if found.is_file() else found / "state").read_text() == "saved"
 
 
 def test_a_checkpoint_is_put_back_under_its_own_name_and_is_no_new_one(tmp_path: Path) -> None:

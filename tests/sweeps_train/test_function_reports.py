@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import queue
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
@@ -193,17 +193,27 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_train, "replaced_train_fn_utils", calls_to)
 
 
-def run_function(root: Path, framework: Any = "ray_train", **options: Any) -> Recorder:
+def run_function(
+    root: Path,
+    training: Any,
+    framework: Any = "ray_train",
+    at_import: Callable[[], object] = lambda: None,
+    **options: Any,
+) -> Recorder:
+    def import_target(*_: Any) -> Any:
+        at_import()
+        return training
+
     task = FunctionTask(kind="function", framework=framework, _target_="users.training")
     config, recorder = FunctionConfig(task=task, checkpoint=CheckpointConfig()), Recorder(**options)
-    ray_train.run_function(config, reporter=recorder, checkpoint_folder=str(root), metric="loss", mode="min")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sweeps_train.frameworks.bound_function.import_target", import_target)
+        ray_train.run_function(config, reporter=recorder, checkpoint_folder=str(root), metric="loss", mode="min")
     return recorder
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_a_function_that_is_stopped_saves_its_report_catches_nothing_and_goes_on_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_that_is_stopped_saves_its_report_catches_nothing_and_goes_on_from_it(tmp_path: Path) -> None:
     starts: list[int] = []
 
     def training(config: dict[str, Any]) -> None:
@@ -217,10 +227,9 @@ def test_a_function_that_is_stopped_saves_its_report_catches_nothing_and_goes_on
             except Exception:  # noqa: BLE001 - any one
                 pytest.fail("a stop is none of its business")
 
-    monkeypatch.setattr("sweeps_train.frameworks.bound_function.import_target", lambda *_: training)
-    stopped = run_function(tmp_path / "trial", stop_when_asked=4)  # twice at each report
+    stopped = run_function(tmp_path / "trial", training, stop_when_asked=4)  # twice at each report
     assert steps(stopped) == [(1, 1.0), (2, 0.9)]
-    resumed = run_function(tmp_path / "trial")
+    resumed = run_function(tmp_path / "trial", training)
     assert starts == [0, 2]
     assert steps(resumed) == [(2, 0.9), (3, 0.8), (4, 0.7), (4, 0.7)]
     assert resumed.final == {"loss": 0.7}
@@ -231,9 +240,7 @@ async def report_in_a_task(loss: float) -> None:
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_a_thread_that_a_trial_has_left_in_its_process_reports_for_no_other_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thread_that_a_trial_has_left_in_its_process_reports_for_no_other_trial(tmp_path: Path) -> None:
     work, refused = queue.SimpleQueue[Any](), queue.SimpleQueue[str]()
     of_module, imported = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
     loop = asyncio.Runner()  # which keeps the context of its first use
@@ -269,15 +276,8 @@ def test_a_thread_that_a_trial_has_left_in_its_process_reports_for_no_other_tria
         loop.run(report_in_a_task(0.2))
         imported.submit(lambda: ray.train.report({"loss": 0.1})).result()
 
-    def import_target(training: Any) -> Any:
-        imported.submit(int).result()  # starts its thread at the first import
-        return training
-
-    for number, training in enumerate((leaving, next_one)):
-        monkeypatch.setattr(
-            "sweeps_train.frameworks.bound_function.import_target", lambda *_, ran=training: import_target(ran)
-        )
-        recorder = run_function(tmp_path / f"{number}")
+    for number, training in enumerate((leaving, next_one)):  # the first import starts a thread
+        recorder = run_function(tmp_path / f"{number}", training, at_import=lambda: imported.submit(int).result())
     assert steps(recorder) == [(1, 0.5), (2, 0.4), (3, 0.2), (4, 0.1), (4, 0.1)]
     assert recorder.logs == {}
     of_module.shutdown()
@@ -289,7 +289,7 @@ def test_a_thread_that_a_trial_has_left_in_its_process_reports_for_no_other_tria
 @pytest.mark.parametrize("then", ["goes on", "returns", "fails"])
 @pytest.mark.parametrize(("stop", "reported"), [(Stop.SAVE, [(1, 1.0), (2, 0.9)]), (Stop.DISCARD, [(1, 1.0)])])
 def test_a_function_that_catches_its_stop_like_any_error_reports_no_more_and_has_neither_ended_nor_failed(
-    then: str, stop: Stop, reported: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    then: str, stop: Stop, reported: Any, tmp_path: Path
 ) -> None:
     def training(config: dict[str, Any]) -> None:
         for epoch in range(4):
@@ -301,8 +301,7 @@ def test_a_function_that_catches_its_stop_like_any_error_reports_no_more_and_has
                 if then == "returns":
                     return
 
-    monkeypatch.setattr("sweeps_train.frameworks.bound_function.import_target", lambda *_: training)
-    stopped = run_function(tmp_path, stop_when_asked=4 if stop is Stop.SAVE else 3, stop=stop)
+    stopped = run_function(tmp_path, training, stop_when_asked=4 if stop is Stop.SAVE else 3, stop=stop)
     assert steps(stopped) == reported
     assert [done for *_, done in stopped.reports] == [False] * len(reported)
 
@@ -322,4 +321,4 @@ def test_a_training_without_a_report_says_how_one_of_its_framework_reports(
 ) -> None:
     monkeypatch.setattr(ray_train, "_function_of", lambda *_: lambda: None)
     with pytest.raises(ValueError, match=f"task._target_=users.training returned without a report; {advice}"):
-        run_function(tmp_path, framework)
+        run_function(tmp_path, None, framework)

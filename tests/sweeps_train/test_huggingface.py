@@ -147,7 +147,7 @@ def trained(
     """Train the model of two weights as a trial does; returns its reports, and copies the second checkpoint to
     ``keep``."""
     from sweeps_train.frameworks import huggingface
-    from sweeps_train.frameworks.huggingface import ReportCallback, keep_all_state, keep_best_by_the_trial
+    from sweeps_train.frameworks.huggingface import ReportCallback
 
     reports: list[Report] = []
 
@@ -162,9 +162,8 @@ def trained(
     patch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
     patch.setattr("sweeps_train.frameworks.huggingface.searched_metrics", lambda: ("eval_loss",))
     patch.setattr("sweeps_train.frameworks.huggingface.note", note)
-    keep_best_by_the_trial(arguments)
-    keep_all_state(arguments)
     trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=held_out)
+    huggingface.keep_checkpoints_by_the_trial(trainer)
     for callback in (*callbacks, ReportCallback(trainer)):
         vars(callback)["trainer"] = trainer
         trainer.add_callback(callback)

@@ -268,6 +268,7 @@ class Paused(BaseException):
 
 
 WITHIN: dict[str, Any] = {"max_epochs": 3, "val_check_interval": 4}
+PERSISTENT: dict[str, Any] = {"num_workers": 1, "persistent_workers": True}
 
 
 def noisy(trained: list[list[Any]]) -> Any:
@@ -339,6 +340,7 @@ def unfreezing(trained: list[list[Any]], _: int) -> Any:
         pytest.param("by epoch", {}, {"max_steps": 24, **WITHIN}, marks=pytest.mark.slow, id="by epoch, within epochs"),
         pytest.param("by epoch", {}, {"max_steps": 24}, id="by epoch, at the ends of epochs"),
         pytest.param("by epoch", {"num_workers": 1}, WITHIN, marks=pytest.mark.slow, id="read by a process"),
+        pytest.param("from the generator", PERSISTENT, WITHIN, marks=pytest.mark.slow, id="by a process that persists"),
         pytest.param("from the generator", {"num_workers": 1}, {"max_epochs": 3}, marks=pytest.mark.slow, id="process"),
         pytest.param("by epoch", {}, {"max_epochs": 3}, id="with callbacks that change its optimizer"),
     ],

@@ -313,7 +313,7 @@ def test_sigterm_lets_torchrun_save_a_checkpoint_and_end(tmp_path: Path) -> None
     [
         (None, "config.json: No such file"),
         ('{"task": {"kind": "none"}}', "config.json: task="),
-        ("{", "Invalid JSON"),
+        ("{", "config.json: Invalid JSON"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_reported_with_status_2(

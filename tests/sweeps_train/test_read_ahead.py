@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, TensorDataset, get_worker_info
 from training_runs import IMAGES, Recorder, configured, on_two_workers
 
 from sweeps_train.config import TrainingConfig
+from sweeps_train.config.loader import Loader
 from sweeps_train.data import global_batches, read_ahead
 from sweeps_train.data.images import ImageSamples
 from sweeps_train.data.loader import load_micro_batches
@@ -48,6 +49,11 @@ def test_nothing_changes_while_workers_hardly_wait() -> None:
     assert tuned(tuner, 0.04, 0.0, 0.04) == [ReadAhead(0, 2)] * 3
 
 
+def test_a_number_of_processes_that_is_configured_stays() -> None:
+    tuner = read_ahead.read_ahead(Loader(num_workers=1, prefetch=3), may_draw=False, most=8)
+    assert tuned(tuner, 0.9, 0.9) == [ReadAhead(1, 3)] * 2
+
+
 def test_the_start_of_processes_is_not_judged() -> None:
     tuner = ReadAheadTuner(ReadAhead(0, 2), most=8)
     assert tuner.observe(read_ahead.MEASURE_S, 0.5) is not None
@@ -82,13 +88,13 @@ RECORD = 2**14
 def test_processes_that_read_an_open_file_ahead_get_its_records(tmp_path: Path) -> None:
     path = tmp_path / "records"
     path.write_bytes(b"".join(index.to_bytes(8) + bytes(RECORD - 8) for index in range(1000)))
-    order, ahead = SampleOrder(1000, seed=0), ReadAhead(processes=2, prefetch=4)
+    ahead = ReadAhead(processes=2, prefetch=4)
     with path.open("rb") as file:
         samples = ImageSamples(Records(file))
         every, alone = range(0, 4000, 20), torch.device("cpu")
-        batches = load_micro_batches(samples, order, lambda indices: indices, every, 20, ahead, False, alone, 0)
+        batches = load_micro_batches(samples, lambda indices: indices, every, 20, ahead, False, alone, seed=0)
         read = [index for (batch,) in batches for index in batch["inputs"].tolist()]
-    assert read == order.take(0, 4000)
+    assert read == SampleOrder(1000, seed=0).take(0, 4000)
 
 
 class SlowToRead(Dataset[Any]):

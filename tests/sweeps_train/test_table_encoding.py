@@ -150,6 +150,21 @@ def test_whole_numbers_that_pandas_has_as_categories_are_categories(files: Path)
             assert encoding.encode(to_table(rows_)).categories[:, 0].tolist() == [2, 3, 2, 1]
 
 
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [([2.0, 1.0], [1, 2]), (["b", "a"], ["a", "b"]), ([datetime.date(2026, 1, day) for day in (2, 1)], None)],
+)
+def test_a_target_that_pandas_has_as_categories_has_the_classes_of_a_plain_one(
+    values: list[Any], classes: list[Any] | None
+) -> None:
+    columns = pd.Series(values * 2), pd.Series(pd.Categorical(values * 2))
+    tables = [pa.Table.from_pandas(pd.DataFrame({"x": range(4), "label": column})) for column in columns]
+    plain, categories = (learn_encoding(data(drop=[], format="parquet"), "classification", each) for each in tables)
+    assert isinstance(plain.output, Classes)
+    assert repr(categories.output) == repr(plain.output)
+    assert classes in (None, plain.output.values)
+
+
 def test_dates_that_pandas_has_as_categories_stay_dates(files: Path) -> None:
     days = [f"2026-01-{day:02}" for day in (5, 6, 5, 7)]
     frame = pd.DataFrame({"day": pd.Categorical(pd.to_datetime(days)), "label": ["a", "b", "a", "b"]})
@@ -189,16 +204,14 @@ def test_categories_of_dates_moments_and_truth_values_are_known_as_texts_and_as_
         assert encoding.encode(to_table(given)).categories.tolist() == [[2, 1, 1], [1, 2, 2]]
 
 
-def test_a_time_of_day_is_the_same_number_as_a_text_and_as_an_object() -> None:
-    encoding = learned(own("at,label\n08:30,a\n17:45,b\n"))
-    for at in ("17:45", datetime.time(17, 45)):
-        assert encoding.encode(to_table([{"at": at}])).numbers.tolist() == [[17.75 * 3600]]
-
-
-def test_a_time_of_day_is_the_same_category_as_a_text_and_as_an_object() -> None:
-    encoding = learned(own("at,label\n08:30,a\n17:45,b\n", categories=["at"]))
+@pytest.mark.parametrize(("categories", "numbers", "indices"), [([], [[17.75 * 3600]], [[]]), (["at"], [[]], [[2]])])
+def test_a_time_of_day_is_the_same_number_or_category_as_a_text_and_as_an_object(
+    categories: list[str], numbers: list[list[float]], indices: list[list[int]]
+) -> None:
+    encoding = learned(own("at,label\n08:30,a\n17:45,b\n", categories=categories))
     for at in ("17:45", "17:45:00", datetime.time(17, 45)):
-        assert encoding.encode(to_table([{"at": at}])).categories.tolist() == [[2]]
+        features = encoding.encode(to_table([{"at": at}]))
+        assert (features.numbers.tolist(), features.categories.tolist()) == (numbers, indices)
 
 
 def test_two_writings_of_one_time_of_day_that_were_two_categories_stay_two() -> None:
@@ -273,6 +286,9 @@ def test_rows_that_do_not_fit_say_why() -> None:
         encoding.encode(to_table([row]))
     with pytest.raises(ValueError, match="class 'maybe', which the training rows do not have; they have no, yes"):
         encoding.targets(pa.table({"label": ["yes", "maybe"]}), "held-out")
+    numbered = learn_encoding(data(drop=[]), "classification", pa.table({"x": [1, 2], "label": [1, 2]}))
+    with pytest.raises(ValueError, match="class 'x', which the training rows do not have; they have 1, 2"):
+        numbered.targets(pa.table({"label": ["1", "x"]}), "held-out")  # all texts, since one is
 
 
 GERMAN = "größe;plz;seit;neu;um;label\n" + "".join(

@@ -118,6 +118,18 @@ def test_the_loss_counts_the_assistants_turns_where_the_template_marks_them(tmp_
     assert rows(samples_of(path, tokenizer, **options), tokenizer) == [("u:hi;a:yo!u:hi;a:yo!", "yo!yo!")]
 
 
+def test_answers_of_another_role_are_told_once_however_many_chats_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sweeps_train.data.encoder._DOCUMENTS_AT_ONCE", 2)
+    chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}, {"role": "gpt", "content": "yo"}]
+    tokenizer = byte_tokenizer_in_rust()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}<end>{% endfor %}"
+    options = {"text_field": None, "messages_field": "messages", "packing": False}
+    samples_of(write(tmp_path / "a.jsonl", *[{"messages": chat}] * 8), tokenizer, **options)
+    assert len(caplog.messages) == 1
+
+
 @pytest.mark.parametrize("given", [{"bos_token": "<begin>"}, {"additional_special_tokens": ["<mask>", "<begin>"]}])
 def test_tokens_at_the_beginning_come_once_and_before_the_prompt(given: dict[str, Any], tmp_path: Path) -> None:
     from tokenizers.processors import TemplateProcessing
@@ -350,6 +362,7 @@ def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.Monk
         ({"sequence_length": 1}, "nothing to learn from within data.sequence_length=1; raise it"),
         ({"eval_path": "blank.jsonl", "isolate_documents": True}, "data.eval_path=blank.jsonl: nothing to learn from"),
         ({"text_field": None, "messages_field": "text", "packing": False}, "set model.tokenizer to one of a chat"),
+        ({"prompt_field": "text", "completion_field": "text"}, "packing=true is for plain text only"),
     ],
 )  # fmt: skip
 def test_a_mistake_names_key_value_and_fix(options: dict[str, Any], message: str, working_folder: Path) -> None:
@@ -367,9 +380,10 @@ def test_a_mistake_names_key_value_and_fix(options: dict[str, Any], message: str
     (working_folder / "whole.json").write_text(json.dumps({"version": 1, "data": [{"text": "abc"}]}, indent=1))
     (working_folder / "broken.parquet").write_text("abc")
     (working_folder / "semicolons.csv").write_text("text;n\nabc;1\n")
-    config = TextData(**{"kind": "text", "path": "a.jsonl", "sequence_length": 8, **options})
     with pytest.raises(ValueError, match=message):
-        build_text_samples(config, BYTES, max_positions=100)
+        build_text_samples(
+            TextData(**{"kind": "text", "path": "a.jsonl", "sequence_length": 8, **options}), BYTES, max_positions=100
+        )
 
 
 def test_a_question_mark_in_the_name_of_a_folder_ends_no_file_name(working_folder: Path) -> None:
@@ -391,8 +405,3 @@ def test_a_global_batch_of_isolated_documents_without_a_token_to_predict_has_no_
     batches = GlobalBatches(samples, configured(TEXT), workers, workers)
     batches.begin(0, 1, 2, 2)
     assert batches.next(0).units == 1  # by which the loss is divided
-
-
-def test_packing_is_refused_where_a_prompt_would_be_lost() -> None:
-    with pytest.raises(ValueError, match="packing=true is for plain text only"):
-        TextData(kind="text", path="a.jsonl", prompt_field="q", completion_field="a", packing=True)

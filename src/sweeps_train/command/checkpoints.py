@@ -89,6 +89,18 @@ def put_into(checkpoint: Path, folder: Path, *, move: bool = False) -> None:
         shutil.copy2(checkpoint, target)
 
 
+def put_back(checkpoint: Path, folder: Path, pattern: str) -> None:
+    """Put the checkpoint from which a trial continues into the folder in which its program looks for the newest one.
+    Later ones are removed: an attempt has written them that has ended before it reported them, maybe not whole."""
+    if (step := _step_in(checkpoint.name)) is not None:
+        for path in [each for each in paths_in(folder, pattern) if (_step_in(each.name) or 0) > step]:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+    put_into(checkpoint, folder)
+
+
 def set_aside(checkpoint: ProgramCheckpoint, folder: Path, *, move: bool) -> Path | None:
     """Copy or move a checkpoint into a folder of its own, and return its path there; None if the program has removed
     some of it before that was done."""

@@ -58,7 +58,8 @@ class Document(ABC):
             key, rest = _first_key(children, parts)
             if key is None:
                 if not new or not isinstance(children, dict):
-                    raise UnknownPath(path, _above(path, parts) if new else None)
+                    above = path.split(".")[: -len(parts)]
+                    raise UnknownPath(path, ".".join(above) if new else None)
                 key, rest, value = parts[0], [], self._in_sections(parts[1:], value)
             if not rest:
                 self._assign(owner, key, value)
@@ -133,24 +134,50 @@ class YamlDocument(Document):
         super().__init__(root if root is not None else yaml.MappingNode("tag:yaml.org,2002:map", []))
 
     def paths(self) -> Iterator[str]:
-        return _paths(_plain(self._content), "")
+        return _paths(self._plain(self._content), "")
 
     def text(self) -> str:
         return yaml.serialize(self._content, Dumper=yaml.SafeDumper, allow_unicode=True)
 
     def _children(self, owner: yaml.Node) -> Any:
-        return _children(owner)
+        """Return a mapping's nodes by key, with those that ``<<`` merges, or a list's nodes; None for a scalar."""
+        if isinstance(owner, yaml.SequenceNode):
+            return list(owner.value)
+        if not isinstance(owner, yaml.MappingNode):
+            return None
+        found: dict[str, yaml.Node] = {}
+        for key, value in owner.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                for each in merged:
+                    found = {**(self._children(each) or {}), **found}
+        return {**found, **{key.value: value for key, value in owner.value if isinstance(key.value, str)}}
 
     def _is_null(self, child: yaml.Node) -> bool:
         return child.tag == "tag:yaml.org,2002:null"
 
     def _assign(self, owner: yaml.Node, key: Any, value: Any) -> None:
-        _assign(owner, key, _represented(value))
+        node = value if isinstance(value, yaml.Node) else _represented(value)
+        if isinstance(owner, yaml.SequenceNode):
+            owner.value[key] = node
+            return
+        places = [place for place, (known, _) in enumerate(owner.value) if known.value == key]
+        if places:  # of a key that is there twice, the last one counts
+            owner.value[places[-1]] = owner.value[places[-1]][0], node
+        else:
+            owner.value.append((_represented(key), node))
 
     def _section(self, owner: yaml.Node, key: Any) -> yaml.Node:
-        section: yaml.Node = copy.deepcopy(_children(owner)[key])  # an alias may share it with another path
-        _assign(owner, key, section)
+        section: yaml.Node = copy.deepcopy(self._children(owner)[key])  # an alias may share it with another path
+        self._assign(owner, key, section)
         return section
+
+    def _plain(self, node: yaml.Node) -> Any:
+        """Return the mappings and lists of a node, without its values."""
+        children = self._children(node)
+        if isinstance(node, yaml.MappingNode):
+            return {key: self._plain(each) for key, each in children.items() if key != "<<"}
+        return [self._plain(each) for each in children] if isinstance(node, yaml.SequenceNode) else None
 
 
 def read_document(text: str, file_format: str) -> Document:
@@ -229,40 +256,6 @@ def _first_key(owner: Any, parts: list[str]) -> tuple[Any, list[str]]:
     return None, parts
 
 
-def _above(path: str, rest: list[str]) -> str:
-    """Return a path without the parts at its end that are in ``rest``."""
-    return ".".join(path.split(".")[: -len(rest)])
-
-
-# --- nodes of YAML ------------------------------------------------------------------------------------------
-
-
-def _children(node: yaml.Node) -> Any:
-    """Return a mapping's nodes by key, with those that ``<<`` merges, or a list's nodes; None for a scalar."""
-    if isinstance(node, yaml.SequenceNode):
-        return list(node.value)
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    found: dict[str, yaml.Node] = {}
-    for key, value in node.value:
-        if key.tag == "tag:yaml.org,2002:merge":
-            merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            for each in merged:
-                found = {**(_children(each) or {}), **found}
-    return {**found, **{key.value: value for key, value in node.value if isinstance(key.value, str)}}
-
-
-def _assign(node: yaml.Node, key: Any, value: yaml.Node) -> None:
-    if isinstance(node, yaml.SequenceNode):
-        node.value[key] = value
-        return
-    for index, (known, _) in reversed(list(enumerate(node.value))):  # of a key that is there twice, the last one counts
-        if known.value == key:
-            node.value[index] = (known, value)
-            return
-    node.value.append((_represented(key), value))
-
-
 class _Representer(yaml.representer.SafeRepresenter):
     """Quotes texts that YAML 1.2 reads as numbers and PyYAML, a YAML 1.1 library, does not."""
 
@@ -277,10 +270,3 @@ _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-
 
 def _represented(value: Any) -> yaml.Node:
     return _Representer(default_flow_style=False).represent_data(value)
-
-
-def _plain(node: yaml.Node) -> Any:
-    children = _children(node)
-    if isinstance(node, yaml.MappingNode):
-        return {key: _plain(each) for key, each in children.items() if key != "<<"}
-    return [_plain(each) for each in children] if isinstance(node, yaml.SequenceNode) else None

@@ -41,11 +41,11 @@ def main() -> None:
     end_group(group, grace_s, started)
 
 
-def end_group(group: int, grace_s: float, started: Started | None = None) -> None:
+def end_group(group: int, grace_s: float, started: Started) -> None:
     """End all processes of a group and those that they have ``started``, as far as known, and now: SIGTERM, and SIGKILL
     after ``grace_s`` if some are left. The group gets SIGTERM first, since launchers pass it on."""
     deadline = time.monotonic() + grace_s
-    started = processes_of(group, started or {})
+    started = processes_of(group, started)
     _end(lambda number: os.killpg(group, number), deadline)
     started = processes_of(group, started)
     _end(lambda number: _signal(started, number), deadline)

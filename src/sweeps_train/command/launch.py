@@ -42,8 +42,8 @@ class Place:
         """Return the place of this worker, with a free port on the first worker; every worker must call it."""
         context = ray.train.get_context()
         rank, size = context.get_world_rank(), context.get_world_size()
-        meeting = broadcast_from_rank_zero((*free_address(), _count_nodes()) if rank == 0 else None)
-        address, port, num_nodes = meeting
+        found = (*free_address(), _count_nodes()) if rank == 0 else None
+        address, port, num_nodes = broadcast_from_rank_zero(found)
         return cls(
             rank=rank,
             local_rank=context.get_local_rank(),

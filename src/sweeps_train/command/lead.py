@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -38,16 +38,6 @@ class Signal(IntEnum):
     REPORT = 1
     STOP = 2
     END = 3
-
-
-@dataclass(frozen=True)
-class Due:
-    """A report that all workers are to make together."""
-
-    measured: tuple[int, dict[str, float]] | None = None
-    """Step and metrics; None on all workers but the first."""
-    save: Callable[[Path], None] | None = None
-    """Copies the program's checkpoint of this step into a folder, if there is one."""
 
 
 class Lead:
@@ -84,13 +74,13 @@ class Lead:
             where = works_in / Template(task.checkpoints.folder).text(lookup)
             self._watch = CheckpointWatch(task.checkpoints, where)
         self._due: deque[tuple[Measured, Path | None]] = deque()
-        self._made: Measured | None = None
-        """The report that is being sent."""
+        """Reports that all workers are to make together, and the program's checkpoint of this step if there is one."""
         self._undone: list[Measured] = []
         """Reports that wait for a checkpoint, if every report needs one."""
         self._history: list[tuple[Measured, FunctionProgress]] = []
-        """All measurements of this attempt, with the training's position at each."""
+        """Measurements since the last checkpoint, with the training's position at each."""
         self._start = utils.progress
+        """Position at the last checkpoint, or at the start of this attempt."""
         self._saved: ProgramCheckpoint | None = None
         """Checkpoint whose report is still awaited."""
         self._aside = folder / ".sweeps-checkpoint"
@@ -134,16 +124,11 @@ class Lead:
         self._show_life()
         return Signal.WAIT
 
-    def take_due(self) -> Due:
-        """Return the next due report."""
-        self._made, checkpoint = self._due.popleft()
-        save = None if checkpoint is None else _saving(checkpoint)
-        return Due((self._made.step, self._made.metrics), save)
-
-    def reported(self) -> None:
-        """Record that the report was sent."""
-        assert self._made is not None
-        self._history.append((self._made, self._utils.progress))
+    def report(self) -> None:
+        """Make the report that is due, together with the other workers."""
+        made, checkpoint = self._due.popleft()
+        self._utils.report_at((made.step, made.metrics), None if checkpoint is None else _saving(checkpoint))
+        self._remember(made)
 
     def save_last(self, *, ended_well: bool) -> None:
         """Save the checkpoints that were complete when the program ended."""
@@ -172,25 +157,26 @@ class Lead:
             except Empty:
                 return
             measured = replace(self._measurements.take(record), time=arrived)
-            if not measured.is_report:
-                self._log(measured)
-            elif self._config.saves_at_reports:
-                self._undone.append(measured)
+            if measured.is_report:
+                self._add_report(measured)
                 self._pair()
             else:
-                self._due.append((measured, None))
+                self._log(measured)
 
     def _take_only_result(self, status: int | None) -> None:
         """Make a report due for a program that ended successfully and logged all its metrics at step 0."""
-        result = self._measurements.only_result if status == 0 and not self._due else None
-        if result is not None and not self._utils.progress.evaluations and not self._undone:
-            if self._config.saves_at_reports:
-                self._undone.append(result)
-            else:
-                self._due.append((result, None))
+        has_report = self._utils.progress.evaluations or self._undone or self._due
+        if status == 0 and not has_report and (result := self._measurements.only_result) is not None:
+            self._add_report(result)
+
+    def _add_report(self, measured: Measured) -> None:
+        if self._config.saves_at_reports:
+            self._undone.append(measured)
+        else:
+            self._due.append((measured, None))
 
     def _log(self, measured: Measured) -> None:
-        self._history.append((measured, self._utils.progress))
+        self._remember(measured)
         self._alive = time.monotonic()
         self._utils.reporter.log(replace(self._utils.progress, step=measured.step), measured.metrics)
 
@@ -201,6 +187,11 @@ class Lead:
             self._utils.reporter.log(self._utils.progress, {})
 
     # --- checkpoints ------------------------------------------------------------------------------------------
+
+    def _remember(self, measured: Measured) -> None:
+        """Keep what a later checkpoint is found by."""
+        if self._watch is not None and not self._config.saves_at_reports:
+            self._history.append((measured, self._utils.progress))
 
     def _look_for_checkpoints(self, ended_well: bool | None) -> None:
         """Process the program's new checkpoints; ``ended_well`` is None while the program runs."""
@@ -221,9 +212,12 @@ class Lead:
 
     def _is_past(self, checkpoint: ProgramCheckpoint) -> bool:
         """Whether the report of a checkpoint's step was sent or can no longer come."""
-        return (
-            self._measurements.counts_records or checkpoint.step is None or self._measurements.step >= checkpoint.step
-        )
+        step = self._named_step(checkpoint)
+        return step is None or self._measurements.step >= step
+
+    def _named_step(self, checkpoint: ProgramCheckpoint) -> int | None:
+        """Return the step in a checkpoint's name; None if only the time at which it was written tells its step."""
+        return None if self._measurements.counts_records else checkpoint.step
 
     def _save_pending(self) -> None:
         """Save the checkpoint found last, with the metrics of its step."""
@@ -233,8 +227,10 @@ class Lead:
         step, metrics, progress = self._position(checkpoint)
         if self._utils.newest_step is not None and step < self._utils.newest_step:  # the later one of a step counts
             return
+        self._start = replace(progress, step=step)
+        self._history = [each for each in self._history if each[0].step >= step]
         if (aside := self._set_aside(checkpoint)) is not None:
-            self._utils.add_checkpoint(replace(progress, step=step), metrics, _saving(aside))
+            self._utils.add_checkpoint(self._start, metrics, _saving(aside))
 
     def _set_aside(self, checkpoint: ProgramCheckpoint) -> Path | None:
         """Copy or move a checkpoint out of the program's reach, and return where it is; None, with a note, if the
@@ -251,11 +247,11 @@ class Lead:
 
     def _position(self, checkpoint: ProgramCheckpoint) -> tuple[int, dict[str, float] | None, FunctionProgress]:
         """Return a checkpoint's step, the metrics reported at it, and the training's position there."""
-        if self._measurements.counts_records or checkpoint.step is None:
+        step = self._named_step(checkpoint)
+        if step is None:
             before = [each for each in self._history if each[0].time <= checkpoint.written + READ_WITHIN_S]
             step = before[-1][0].step if before else self._start.step
         else:
-            step = checkpoint.step
             before = [each for each in self._history if each[0].step <= step]
         metrics = next((each.metrics for each, _ in reversed(before) if each.is_report and each.step == step), None)
         return step, metrics, before[-1][1] if before else self._start
@@ -265,8 +261,8 @@ class Lead:
         saved = self._saved
         if saved is None or self._due:
             return
-        by_time = self._measurements.counts_records or saved.step is None
-        fitting = [each for each in self._undone if by_time or each.step <= (saved.step or 0)]
+        step = self._named_step(saved)
+        fitting = [each for each in self._undone if step is None or each.step <= step]
         if fitting:
             self._saved = None
             if (aside := self._set_aside(saved)) is not None:  # otherwise the reports wait for the next one

@@ -60,7 +60,6 @@ class Measurements:
         """Objectives that have arrived since the last report."""
         self._incomplete_at: int | None = None
         """Step of the first report while it waits for a limited metric."""
-        self._is_first = done is None
         self.names: set[str] = set()
         """Names of all metrics so far."""
         self.counts_records = True
@@ -91,7 +90,7 @@ class Measurements:
     def only_result(self) -> Measured | None:
         """Result of a program that ended without a report, but logged all objectives at step 0, which MLflow and
         TensorBoard use for values logged without a step."""
-        if self.step > 0 or not self._is_first or self._missing([*self._objectives, *self._limited]):
+        if self.step > 0 or self._missing([*self._objectives, *self._limited]):
             return None
         return Measured(1, dict(self._latest), is_report=True)
 
@@ -124,7 +123,7 @@ class Measurements:
                     f"it reported step {self.step} after step {self._reported}: this report is recorded, but not judged"
                 )
             return metrics, False
-        self._reported, self._has_reported, self._is_first = self.step, True, False
+        self._reported, self._has_reported = self.step, True
         return {**self._latest, **metrics}, True
 
     def _name_of_step(self, record: Record) -> str | None:

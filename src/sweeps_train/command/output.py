@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
 from collections import Counter
@@ -86,11 +87,8 @@ def pattern_record(pattern: str) -> Parse:
 
 def numbers_in(values: Mapping[str, Any]) -> Record:
     """Return the numbers in nested mappings, by their keys joined by ``/``; texts that are numbers count."""
-    found: Record = {}
-    for name, value in flattened(values):
-        if (number := printed_number(value)) is not None:
-            found[name] = number
-    return found
+    numbers = ((name, printed_number(value)) for name, value in flattened(values))
+    return {name: number for name, number in numbers if number is not None}
 
 
 def printed_number(value: Any) -> float | None:
@@ -140,20 +138,17 @@ def _pairs_of_braces(text: str) -> Iterator[str]:
 
 
 def _from_json(text: str) -> Record | None:
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return numbers_in(found) if isinstance(found, dict) else None
+        return numbers_in(found) if isinstance(found, dict) else None
+    return None
 
 
 def _from_dictionary(text: str) -> Record | None:
     for each in dict.fromkeys((text, _OBJECT.sub("None", text))):
-        try:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             tree = ast.parse(each, mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        return numbers_in(_printed(tree)) if isinstance(tree, ast.Dict) else None
+            return numbers_in(_printed(tree)) if isinstance(tree, ast.Dict) else None
     return None
 
 

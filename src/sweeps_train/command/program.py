@@ -83,7 +83,7 @@ class Program:
     def end(self) -> None:
         """End the program and its child processes: SIGTERM, then SIGKILL after ``grace_s``. Returns when all have ended
         and the output is read. Idempotent."""
-        ended = threading.Thread(target=guard.end_group, args=(self._process.pid, self._grace_s), daemon=True)
+        ended = threading.Thread(target=guard.end_group, args=(self._process.pid, self._grace_s, {}), daemon=True)
         ended.start()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(self._grace_s + 1)  # otherwise the group keeps its dead leader

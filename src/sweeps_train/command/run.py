@@ -15,12 +15,12 @@ from typing import Any
 
 from ray.train.collective import broadcast_from_rank_zero
 
-from sweeps_train.command.checkpoints import put_into
+from sweeps_train.command.checkpoints import put_back, put_into
 from sweeps_train.command.command_line import command_line
 from sweeps_train.command.config_files import file_name, write_files
 from sweeps_train.command.failure import find_cause
 from sweeps_train.command.launch import Place
-from sweeps_train.command.lead import Due, Lead, Signal
+from sweeps_train.command.lead import Lead, Signal
 from sweeps_train.command.placeholders import FILES, Template, as_text, filled
 from sweeps_train.command.program import Program, describe_status
 from sweeps_train.command.sources import with_own_store
@@ -67,11 +67,11 @@ def run_command(
     folder = own_folder(checkpoint_folder)
     checkpoint = _checkpoint(utils)
     lookup = _values(config, place, folder, identity, checkpoint).__getitem__
-    works_in = _working_folder(config.task, folder, lookup)
+    works_in = folder
+    if config.task.working_folder is not None:
+        works_in = start_folder() / Path(Template(config.task.working_folder).text(lookup)).expanduser()
     if place.rank == 0:
-        if checkpoint is not None and config.task.checkpoints is not None and config.task.checkpoints.put_back:
-            put_into(Path(checkpoint), works_in / Template(config.task.checkpoints.folder).text(lookup))
-        write_files(config.task.files, folder, lookup)
+        _prepare(config.task, folder, works_in, checkpoint, lookup)
     broadcast_from_rank_zero(1 if place.rank == 0 else None)  # the files are there
     lead = Lead(config, utils, folder, works_in, lookup) if place.rank == 0 else None
     program = None
@@ -93,6 +93,20 @@ def run_command(
     utils.end()
 
 
+def _prepare(
+    task: CommandTask, folder: Path, works_in: Path, checkpoint: str | None, lookup: Callable[[str], Any]
+) -> None:
+    """Write a program's config files, and put its newest checkpoint back if it looks for one itself."""
+    write_files(task.files, folder, lookup)
+    if checkpoint is None or task.checkpoints is None or not task.checkpoints.put_back:
+        return
+    where = works_in / Template(task.checkpoints.folder).text(lookup)
+    if where.resolve().is_relative_to(folder.resolve()):
+        put_back(Path(checkpoint), where, task.checkpoints.pattern)
+    else:  # other files in it may be the user's
+        put_into(Path(checkpoint), where)
+
+
 def _follow(utils: TrialTrainFnUtils, lead: Lead | None, program: Program | None) -> None:
     """Report together with the other workers until rank 0's program has ended.
 
@@ -108,10 +122,10 @@ def _follow(utils: TrialTrainFnUtils, lead: Lead | None, program: Program | None
         if signal == Signal.STOP:
             raise StopRequested
         if signal == Signal.REPORT:
-            due = lead.take_due() if lead is not None else Due()
-            utils.report_at(due.measured, due.save)
             if lead is not None:
-                lead.reported()
+                lead.report()
+            else:
+                utils.report_at(None, None)
 
 
 def _check_end(program: Program, place: Place, *, is_in_own_folder: bool) -> None:
@@ -132,9 +146,7 @@ def _check_end(program: Program, place: Place, *, is_in_own_folder: bool) -> Non
 
 def _checkpoint(utils: TrialTrainFnUtils) -> str | None:
     """Return the file or folder from which the program continues."""
-    if utils.newest is None:
-        return None
-    return str(next(iter(sorted(utils.newest.iterdir()))).absolute())
+    return None if utils.newest is None else str(min(utils.newest.iterdir()).absolute())
 
 
 def _values(
@@ -185,12 +197,6 @@ def _start(
         folder=str(works_in),
         on_line=on_line,
     )
-
-
-def _working_folder(task: CommandTask, folder: Path, lookup: Callable[[str], Any]) -> Path:
-    if task.working_folder is None:
-        return folder
-    return start_folder() / Path(Template(task.working_folder).text(lookup)).expanduser()
 
 
 def _from_anywhere(word: str, start: Path) -> str:

@@ -132,13 +132,11 @@ class _Lines(Source):
 
     def __init__(self, path: Path, *, is_resumed: bool = True) -> None:
         self._file = _Growing(path)
-        self._file.skip()
         self._taken: list[int] = []
         """Hash of each row that was read."""
         self._row = 0
         """Number of the next row."""
-        if path.is_file():
-            self._new_records(path.read_text(encoding="utf-8-sig", errors="replace"), starts=True)
+        self.read(at_end=True)
         if not is_resumed:
             self._taken, self._row = [], 0
 
@@ -149,12 +147,10 @@ class _Lines(Source):
             self._file.put_back(rest)
             data = complete + newline
         starts = self._file.starts and bool(data)
-        return self._new_records(data.decode("utf-8-sig" if starts else "utf-8", errors="replace"), starts=starts)
-
-    def _new_records(self, text: str, *, starts: bool) -> list[Record]:
         if starts:
             self._row = 0
-        return [record for record in self._records(text_lines(text), starts=starts) if record and self._is_new(record)]
+        lines = text_lines(data.decode("utf-8-sig" if starts else "utf-8", errors="replace"))
+        return [record for record in self._records(lines, starts=starts) if record and self._is_new(record)]
 
     def _is_new(self, row: Record) -> bool:
         key, number = hash(repr(sorted(row.items()))), self._row

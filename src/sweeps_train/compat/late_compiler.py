@@ -87,7 +87,8 @@ def _answered_without_compiler() -> Iterator[None]:
     if compiler_is_loaded():
         yield
         return
-    answers = _Answers()
+    utils = _Answers(f"{COMPILER}.utils", get_optimize_ddp_mode=lambda: "ddp_optimizer")
+    answers = _Answers(COMPILER, utils=utils)
     torch._dynamo = answers
     try:
         yield
@@ -97,18 +98,11 @@ def _answered_without_compiler() -> Iterator[None]:
 
 
 class _Answers:
-    """Stands in for ``torch._dynamo`` while DDP is constructed; any other attribute imports the real module."""
+    """Stands in for a module with some ``answers``; any other attribute imports the real module."""
 
-    def __init__(self) -> None:
-        self.utils = _UtilsAnswers()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(COMPILER), name)
-
-
-class _UtilsAnswers:
-    def get_optimize_ddp_mode(self) -> str:
-        return "ddp_optimizer"
+    def __init__(self, module: str, **answers: Any) -> None:
+        self._module = module
+        vars(self).update(answers)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(f"{COMPILER}.utils"), name)
+        return getattr(importlib.import_module(self._module), name)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from sweeps_train.config.fields import STRICT, NonNegativeFloat
+from sweeps_train.config.fields import STRICT, Character, NonNegativeFloat
 from sweeps_train.config.reach import Flag, Reach, Text
 
 PROGRAM_FOLDER = "program"
@@ -67,8 +67,8 @@ class CsvFile:
     kind: Literal["csv"]
     path: Annotated[str, Reach.COMMAND]
     """Path of the file, relative to the program's working folder; placeholders are filled in."""
-    delimiter: Annotated[str, Field(min_length=1, max_length=1), Reach.NOTHING] = ","
-    """Separator of the fields."""
+    delimiter: Annotated[Character, Reach.NOTHING] = ","
+    """Separator of the fields, ``\\t`` for a tab."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -125,7 +125,8 @@ class ProgramCheckpoints:
     ``load_best_model_at_end``."""
     put_back: Flag = False
     """Whether the newest checkpoint is put into ``folder`` under its own name before the program starts, for a program
-    that looks for it there; it then needs no ``{checkpoint}``."""
+    that looks for it there; it then needs no ``{checkpoint}``. Checkpoints of later steps are removed, if ``folder`` is
+    in the trial's own, ``{trial.folder}``."""
     settled_s: NonNegativeFloat = 5.0
     """Seconds without a change after which a checkpoint counts as complete; not used with ``complete``."""
 

@@ -30,7 +30,8 @@ def check_batch_split(train: Train, replicas: int, stages: int = 1) -> tuple[int
             f"train.global_batch_size={train.global_batch_size} cannot be split over {workers}; "
             f"use {' or '.join(map(str, fits))}"
         )
-    micro = train.micro_batch_size if isinstance(train.micro_batch_size, int) else _default_micro_batch(stages, share)
+    default = share if stages == 1 else largest_micro_batch_for(min(share, MICRO_BATCHES_A_STAGE * stages), share)
+    micro = train.micro_batch_size if isinstance(train.micro_batch_size, int) else default
     if share % micro:
         fits = [size for size in range(1, share + 1) if share % size == 0]
         raise ValueError(
@@ -53,7 +54,3 @@ def largest_micro_batch_for(stages: int, share: int) -> int:
     6
     """
     return max(1, *(size for size in range(1, share + 1) if share % size == 0 and share // size >= stages))
-
-
-def _default_micro_batch(stages: int, share: int) -> int:
-    return share if stages == 1 else largest_micro_batch_for(min(share, MICRO_BATCHES_A_STAGE * stages), share)

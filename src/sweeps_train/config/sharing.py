@@ -11,7 +11,7 @@ from sweeps_train.config.strategy import DDP, FSDP
 
 _ALLOWED: dict[str, Callable[[TrainingConfig], bool]] = {
     "task.kind": lambda config: config.task.kind == "causal_lm",
-    "model.lora": lambda config: _lora(config) is not None,
+    "model.lora": lambda config: _model(config).lora is not None,
     "model.lora.use_dora": lambda config: not _adapters(config).use_dora,
     "model.lora.modules_to_save": lambda config: not _adapters(config).modules_to_save,
     "model.quantization": lambda config: _model(config).quantization == "none",
@@ -70,15 +70,11 @@ def _model(config: TrainingConfig) -> CausalLM:
     return config.model
 
 
-def _lora(config: TrainingConfig) -> Lora | None:
-    return _model(config).lora
-
-
 def _sharding(config: TrainingConfig) -> FSDP:
     return config.strategy if isinstance(config.strategy, FSDP) else FSDP(kind="fsdp")
 
 
 def _adapters(config: TrainingConfig) -> Lora:
-    lora = _lora(config)
+    lora = _model(config).lora
     assert lora is not None  # checked by an earlier condition
     return lora

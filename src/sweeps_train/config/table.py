@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from sweeps_train.config.fields import STRICT, PositiveInt, Seed
+from sweeps_train.config.fields import STRICT, Character, PositiveInt, Seed
 from sweeps_train.config.loader import Loader
 from sweeps_train.config.reach import Flag, Reach, Text
 
@@ -15,10 +15,6 @@ PositiveClass = Annotated[bool | int | str | None, Reach.NOTHING]
 """Value of the target column that is the class of interest."""
 BUILTIN_TABLES = ("breast_cancer", "diabetes", "wine")
 """Tables that ship with scikit-learn, as ``builtin:NAME``; their target column is ``target``."""
-
-
-def _tab(separator: Any) -> Any:
-    return "\t" if separator == "\\t" else separator  # Hydra's grammar has no escape for it
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -45,7 +41,7 @@ class TableData:
     )
     """Texts in a CSV file that stand for a missing value, as an empty cell always does. ``\\N`` is the null of MySQL,
     Hive and Postgres."""
-    separator: Annotated[str | None, Field(min_length=1, max_length=1), BeforeValidator(_tab), Reach.NOTHING] = None
+    separator: Annotated[Character | None, Reach.NOTHING] = None
     """Character between the cells of a CSV file, ``\\t`` for a tab; default: a comma, and a tab in ``.tsv`` files."""
     encoding: Text = "utf-8"
     """Encoding of a CSV file, such as ``latin-1``, ``cp1252`` or ``utf-16``."""

@@ -104,7 +104,9 @@ class ChatEncoder:
     def _turn(self, text: str, messages: Sequence[Message], number: int, earliest: int) -> _Turn:
         content = messages[number].get("content")
         if not isinstance(content, str) or not content.strip():
-            raise ValueError(f"message {number + 1}, of the assistant, has no text")
+            raise ValueError(
+                f"message {number + 1}, of the assistant, has no text: its content is {content!r:.60}; give one text"
+            )
         begun = self._begun(text, messages, number)
         if begun is None or len(begun) < earliest:
             raise ValueError(

@@ -15,7 +15,7 @@ import pickle
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +37,7 @@ def write_corpus(
     folder: Path,
     pieces: Sequence[Part],
     make: Callable[[Part], Arrays],
-    enough: Callable[[dict[str, int]], bool] = lambda lengths: False,
+    enough: Callable[[dict[str, int]], bool],
 ) -> None:
     """Write the arrays of all pieces, joined in order, into a folder, each as ``NAME.npy``.
 
@@ -51,19 +51,6 @@ def write_corpus(
     Raises:
         ValueError: A piece cannot be made.
     """
-    _join(folder, _make_pieces(folder, pieces, make, enough))
-
-
-# --- pieces --------------------------------------------------------------------------------------------------
-
-
-def _make_pieces(
-    folder: Path,
-    pieces: Sequence[Part],
-    make: Callable[[Part], Arrays],
-    enough: Callable[[dict[str, int]], bool],
-) -> list[Path]:
-    """Write files for the first pieces until there are enough tokens."""
     files = [folder / f"piece-{index:06d}.npz" for index in range(len(pieces))]
     lengths = Counter[str]()
     read = 0
@@ -75,9 +62,8 @@ def _make_pieces(
             read += 1
         return read == len(files) or (read > 0 and enough(lengths))
 
-    if done():
-        return files[:read]
-    todo = [(index, pieces[index]) for index in range(len(pieces)) if not files[index].exists()]
+    is_done = done()
+    todo = [] if is_done else [(index, piece) for index, piece in enumerate(pieces) if not files[index].exists()]
     for count, (index, content) in enumerate(_contents(todo, make), 1):
         with atomic_write(files[index]) as temporary:
             temporary.write_bytes(content)
@@ -85,7 +71,7 @@ def _make_pieces(
             _log.info("%d of %d pieces are tokenized", count, len(todo))
         if done():
             break
-    return files[:read]
+    _join(folder, files[:read], lengths)
 
 
 def _contents(todo: Sequence[tuple[int, Part]], make: Callable[[Part], Arrays]) -> Iterator[tuple[int, bytes]]:
@@ -137,11 +123,8 @@ def _lengths(file: Path) -> dict[str, int]:
     return lengths
 
 
-def _join(folder: Path, files: list[Path]) -> None:
-    """Join the pieces into one file for each array, and delete them."""
-    lengths = Counter[str]()
-    for file in files:
-        lengths.update(_lengths(file))
+def _join(folder: Path, files: Sequence[Path], lengths: Mapping[str, int]) -> None:
+    """Join the pieces into one file for each array, whose total length is given by name, and delete them."""
     joined: Arrays = {}
     at = dict.fromkeys(lengths, 0)
     for file in files:

@@ -75,9 +75,7 @@ def find_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list
     if "://" in path:
         return _remote_files(key, path, types)
     found = local_files(key, path, types)
-    if found is None:
-        return None
-    return [file_at(file) for file in found]
+    return None if found is None else [file_at(file) for file in found]
 
 
 def file_at(path: Path) -> File:
@@ -89,27 +87,23 @@ def file_at(path: Path) -> File:
 
 def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[Path] | None:
     """Find files of this machine, as ``find_files`` does."""
+    local = Path(path).expanduser()
     try:
-        return _local_files(key, path, types)
+        if local.is_file():
+            if not _has_type(local.name, types):
+                raise ValueError(f"{key}={path}: the name must end in the type of the file: {', '.join(types)}")
+            return [local]
+        if local.is_dir():
+            found = sorted(file for file in _files_below(local) if _has_type(file.name, types))
+        elif glob.has_magic(path):
+            names = glob.glob(str(local), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+            found = sorted(file for file in map(Path, names) if _has_type(file.name, types) and file.is_file())
+        elif _has_type(local.name, types) or path.startswith((".", "/", "~", "builtin:")):
+            found = []
+        else:
+            return None
     except OSError as error:
         raise ValueError(f"{key}={path} cannot be read: {error}") from error
-
-
-def _local_files(key: str, path: str, types: tuple[str, ...]) -> list[Path] | None:
-    local = Path(path).expanduser()
-    if local.is_file():
-        if not _has_type(local.name, types):
-            raise ValueError(f"{key}={path}: the name must end in the type of the file: {', '.join(types)}")
-        return [local]
-    if local.is_dir():
-        found = sorted(file for file in _files_below(local) if _has_type(file.name, types))
-    elif glob.has_magic(path):
-        names = glob.glob(str(local), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
-        found = sorted(file for file in map(Path, names) if _has_type(file.name, types) and file.is_file())
-    elif _has_type(local.name, types) or path.startswith((".", "/", "~", "builtin:")):
-        found = []
-    else:
-        return None
     if not found:
         raise ValueError(_nothing_there(key, path, types))
     return found

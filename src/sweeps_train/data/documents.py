@@ -106,7 +106,7 @@ def check_splits(config: TextData, num_train: int, num_held_out: int) -> None:
 
 
 def _read_splits(config: TextData) -> tuple[list[Document], list[Document]]:
-    read = {each.role: _read(config, each) for each in sources(config)}
+    read = {each.role: _read(each) for each in sources(config)}
     if "both" not in read:
         return read["train"], read["eval"]
     documents = read["both"]
@@ -116,15 +116,14 @@ def _read_splits(config: TextData) -> tuple[list[Document], list[Document]]:
     return [documents[index] for index in train], [documents[index] for index in held_out]
 
 
-def _read(config: TextData, source: Source) -> list[Document]:
+def _read(source: Source) -> list[Document]:
     if source.files is None:
         return list(load_hub(source))
     if source.path == BUILTIN_DOCSTRINGS:
         return [{"text": text} for text in docstrings("train")]
-    lines = config.lines_are_documents
-    pieces = (piece for file in source.files for piece in pieces_of(file, lines=lines))
+    pieces = (piece for file in source.files for piece in pieces_of(file, lines=source.lines))
     try:
-        return [document for piece in pieces for document in read_piece(piece, lines=lines)]
+        return [document for piece in pieces for document in read_piece(piece, lines=source.lines)]
     except ValueError as error:
         raise ValueError(f"{source.key}: {error}") from error
 

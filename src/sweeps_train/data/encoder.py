@@ -32,6 +32,7 @@ class Encoder:
             )
         self._tokenizer = tokenizer
         self._config = config
+        self._chat_encoder = ChatEncoder(tokenizer) if config.messages_field is not None else None
         self.end = tokenizer.eos_token_id
         self.vocabulary = len(tokenizer)
         # Some tokenizers add tokens at the beginning or end of every text. These are added here instead, since they do
@@ -57,8 +58,9 @@ class Encoder:
         length = None if config.packing else config.sequence_length
         remaining, first = iter(documents), 1
         while some := list(islice(remaining, _DOCUMENTS_AT_ONCE)):
-            if config.messages_field is not None:
-                tokens = self._chats(column(some, "data.messages_field", config.messages_field, first), first)
+            if config.messages_field is not None and self._chat_encoder is not None:
+                chats = column(some, "data.messages_field", config.messages_field, first)
+                tokens = self._chats(self._chat_encoder, chats, first)
             elif config.prompt_field is not None and config.completion_field is not None:
                 prompts = self._encode(some, "data.prompt_field", config.prompt_field, first)
                 completions = self._encode(some, "data.completion_field", config.completion_field, first)
@@ -88,8 +90,7 @@ class Encoder:
     def _with_end(self, ids: list[int]) -> list[int]:
         return ids if ids[-1:] == [self.end] else [*ids, self.end]
 
-    def _chats(self, chats: Iterable[Any], first: int) -> Iterator[Tokens]:
-        encoder = ChatEncoder(self._tokenizer)
+    def _chats(self, encoder: ChatEncoder, chats: Iterable[Any], first: int) -> Iterator[Tokens]:
         for number, messages in enumerate(chats, first):
             try:
                 yield encoder.encode(messages)

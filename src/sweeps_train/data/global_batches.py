@@ -44,7 +44,7 @@ class GlobalBatches:
         self._only_batches_show_ignored = isinstance(samples, ImageSamples) and not samples.knows_labels
         loader = config.data.loader
         fewest = -workers.max([-float(processors_of_a_worker())])[0] if loader.num_workers == "auto" else 0
-        self._read_ahead, self._tuner = read_ahead(loader, may_draw=config.data.kind == "custom", most=int(fewest))
+        self._read_ahead = read_ahead(loader, may_draw=config.data.kind == "custom", most=int(fewest))
         self._micro_batches: Iterator[list[Batch]] = iter(())
         self._size = 0
 
@@ -55,11 +55,10 @@ class GlobalBatches:
         self._size = size
         self._micro_batches = load_micro_batches(
             self._samples,
-            SampleOrder(len(self._samples), self._config.seed),
             self._share,
             range(position, position + num_steps * size, size),
             micro_batch_size,
-            self._read_ahead,
+            self._read_ahead.setting,
             self._config.data.loader.pin_memory,
             self._workers.device,
             self._config.seed,
@@ -89,11 +88,7 @@ class GlobalBatches:
         """Adapt the number of reading processes to the duration of some steps, and to the share of it in which workers
         waited for their batches; both are equal on all workers. Return a description of the change, after which
         ``begin`` must be called; None if nothing changes."""
-        if self._tuner is None:
-            return None
-        change = self._tuner.observe(seconds, wait_share)
-        self._read_ahead = self._tuner.setting
-        return change
+        return self._read_ahead.observe(seconds, wait_share)
 
     def close(self) -> None:
         """End the processes that read ahead."""

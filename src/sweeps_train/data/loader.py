@@ -24,7 +24,6 @@ Share = tuple[int, Sequence[int]]
 
 def load_micro_batches(
     samples: Samples,
-    order: SampleOrder,
     share: Callable[[Sequence[int]], Sequence[int]],
     positions: range,
     micro_batch_size: int,
@@ -37,7 +36,6 @@ def load_micro_batches(
 
     Args:
         samples: Training data.
-        order: Order of the samples.
         share: Selects this worker's samples of a global batch.
         positions: Positions of the first samples of all global batches to come; the step of this range is the batch
             size.
@@ -45,9 +43,10 @@ def load_micro_batches(
         read_ahead: Number of processes and batches that are read ahead.
         pin_memory: Whether to put batches into page-locked memory; auto: if that makes copies to the device faster.
         device: Device that the batches will be copied to.
-        seed: Seeds the processes that read ahead, together with the position, since data sets may draw random numbers;
-            a resumed training draws the same.
+        seed: Seeds the order of the samples, and with their position the processes that read ahead, since data sets may
+            draw random numbers; a resumed training draws the same.
     """
+    order = SampleOrder(len(samples), seed)
     shares = ((position, share(order.take(position, positions.step))) for position in positions)
     reader = _Reader(samples, micro_batch_size, seed)
     pins = pins_memory(device) if pin_memory == "auto" else pin_memory

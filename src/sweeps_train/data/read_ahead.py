@@ -48,13 +48,14 @@ class ReadAheadTuner:
     ReadAhead(processes=1, prefetch=2)
     """
 
-    def __init__(self, start: ReadAhead, most: int):
-        """Begin with a setting; ``most`` is the largest number of processes of a worker."""
+    def __init__(self, start: ReadAhead, most: int, *, is_fixed: bool = False):
+        """Begin with a setting, which stays if it ``is_fixed``; ``most`` is the largest number of processes of a
+        worker."""
         self.setting = start
         self._most = most
         self._before: tuple[ReadAhead, float] | None = None
         """Setting before the last change, and the wait share under it."""
-        self._ended = False
+        self._ended = is_fixed
         self._unsettled_s = 0.0 if start.processes == 0 else SETTLE_S
         self._trained_s = self._waited_s = 0.0
 
@@ -95,8 +96,8 @@ class ReadAheadTuner:
         self.setting, self._unsettled_s = setting, SETTLE_S
 
 
-def read_ahead(loader: Loader, *, may_draw: bool, most: int) -> tuple[ReadAhead, ReadAheadTuner | None]:
-    """Return the initial setting, and the tuner that adapts it with ``num_workers=auto``.
+def read_ahead(loader: Loader, *, may_draw: bool, most: int) -> ReadAheadTuner:
+    """Return the initial setting in a tuner, which adapts it with ``num_workers=auto`` alone.
 
     Args:
         loader: The options.
@@ -105,9 +106,8 @@ def read_ahead(loader: Loader, *, may_draw: bool, most: int) -> tuple[ReadAhead,
         most: Largest number of processes of a worker.
     """
     if loader.num_workers != "auto":
-        return ReadAhead(loader.num_workers, loader.prefetch), None
-    start = ReadAhead(1 if may_draw else 0, loader.prefetch)
-    return start, ReadAheadTuner(start, most)
+        return ReadAheadTuner(ReadAhead(loader.num_workers, loader.prefetch), most, is_fixed=True)
+    return ReadAheadTuner(ReadAhead(1 if may_draw else 0, loader.prefetch), most)
 
 
 def processors_of_a_worker() -> int:

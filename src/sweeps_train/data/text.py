@@ -60,10 +60,8 @@ def build_text_samples(
         pad_token = encoder.end
     key = _dependencies(config, tokenizer)
     arrays = _streamed(config, encoder, key) if config.streaming else _in_memory(config, encoder, key)
-    train, held_out = (
-        {name.removeprefix(split): values for name, values in arrays.items() if name.startswith(split)}
-        for split in ("train.", "eval.")
-    )
+    train = _first(arrays, "train.", config.max_train_documents)
+    held_out = _first(arrays, "eval.", config.max_eval_documents)
     return _samples(config, train, pad_token), _samples(config, held_out, pad_token, is_held_out=True)
 
 
@@ -165,7 +163,9 @@ def _streamed(config: TextData, encoder: Encoder, key: Any) -> Arrays:
         return most_train is not None and num_train >= most_train and num_eval >= fewest_held_out
 
     def write(folder: Path) -> None:
-        write_corpus(folder, _pieces(config), make, enough)
+        # Held-out sources come first: max_train_documents may need only some pieces of the others.
+        pieces = [(source.role, piece) for source in sources(config) for piece in _pieces_of(source)]
+        write_corpus(folder, pieces, make, enough)
 
     try:  # without checksums: to verify them would take as long as an epoch
         arrays = cached_arrays("corpus", key, write, has_checksums=False)
@@ -176,22 +176,17 @@ def _streamed(config: TextData, encoder: Encoder, key: Any) -> Arrays:
         ) from error
     # Empty files have no pieces, and so no arrays.
     check_splits(config, len(arrays.get("train.ends", ())), len(arrays.get("eval.ends", ())))
-    return _first(arrays, "train.", config.max_train_documents) | _first(arrays, "eval.", config.max_eval_documents)
+    return arrays
 
 
-def _pieces(config: TextData) -> list[tuple[Role, Piece | _HubRows]]:
-    # Held-out sources come first: max_train_documents may need only some pieces of the others.
-    return [(source.role, piece) for source in sources(config) for piece in _pieces_of(config, source)]
-
-
-def _pieces_of(config: TextData, source: Source) -> Iterator[Piece | _HubRows]:
+def _pieces_of(source: Source) -> Iterator[Piece | _HubRows]:
     if source.files is None:
         data_set = load_hub(source)
         for start in range(0, len(data_set), _ROWS_A_PIECE):
             stop = min(start + _ROWS_A_PIECE, len(data_set))
             yield _HubRows(source, compat_datasets.fingerprint(data_set), start, stop)
     for file in source.files or ():
-        yield from pieces_of(file, lines=config.lines_are_documents)
+        yield from pieces_of(file, lines=source.lines)
 
 
 def _documents(config: TextData, piece: Piece | _HubRows) -> Iterator[Document]:
@@ -243,14 +238,14 @@ def _is_held_out(config: TextData, document: Document) -> bool:
 
 
 def _first(arrays: Arrays, split: str, documents: int | None) -> Arrays:
-    """Return the arrays of a split, cut to its first documents."""
-    split_arrays = {name: values for name, values in arrays.items() if name.startswith(split)}
-    ends = split_arrays[f"{split}ends"]
+    """Return the arrays of a split by their names in it, cut to its first documents."""
+    of_split = {name.removeprefix(split): values for name, values in arrays.items() if name.startswith(split)}
+    ends = of_split["ends"]
     if documents is None or len(ends) <= documents:
-        return split_arrays
+        return of_split
     tokens = int(ends[documents - 1])
-    lengths = {f"{split}tokens": tokens, f"{split}counted": tokens, f"{split}left_out": None, f"{split}largest": None}
-    return {name: values[: lengths.get(name, documents)] for name, values in split_arrays.items()}
+    lengths = {"tokens": tokens, "counted": tokens, "left_out": None, "largest": None}
+    return {name: values[: lengths.get(name, documents)] for name, values in of_split.items()}
 
 
 # --- cache key -----------------------------------------------------------------------------------------------

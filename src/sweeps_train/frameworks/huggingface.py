@@ -52,9 +52,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
                 f"task._target_={target}: its Trainer sees {trainer.args.world_size} of {workers.size} workers; "
                 "make its TrainingArguments within the function, and leave devices and process groups to the Trainer"
             )
-        keep_best_by_the_trial(trainer.args)
-        if not getattr(trainer, "is_distributed_loading_by_transformers", False):  # else it could not be saved
-            keep_all_state(trainer.args)
+        keep_checkpoints_by_the_trial(trainer)
         # A folder for each worker: all trials would share the one in the user's code.
         with tempfile.TemporaryDirectory() as folder:
             trainer.args.output_dir = folder
@@ -70,23 +68,21 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
     return train
 
 
-def keep_best_by_the_trial(args: TrainingArguments) -> None:
+def keep_checkpoints_by_the_trial(trainer: Trainer) -> None:
     """Leave it to the trial to keep the best checkpoint, since each reported one is moved out of the ``Trainer``'s
-    folder.
+    folder, and to continue from one, which must have all state: without the optimizer, the learning rate would start
+    again with its warm-up.
 
     The trial keeps the checkpoint of its best report (``checkpoint.keep=[best, last]``), and the model that the
     ``Trainer`` loads at its end would not be used. With ``save_strategy=best`` a checkpoint would come only after its
     evaluation has been reported, so every evaluation saves one; all but the best and the last are removed.
     """
+    args = trainer.args
     args.load_best_model_at_end = False
     if args.save_strategy == SaveStrategy.BEST:
         args.save_strategy, args.save_steps = SaveStrategy(args.eval_strategy), args.eval_steps or args.save_steps
-
-
-def keep_all_state(args: TrainingArguments) -> None:
-    """Have checkpoints contain all state of the ``Trainer``, since a trial continues from them by itself: without the
-    optimizer, the learning rate would start again with its warm-up."""
-    args.save_only_model = False
+    if not getattr(trainer, "is_distributed_loading_by_transformers", False):  # else it could not be saved
+        args.save_only_model = False
 
 
 def resume(trainer: Trainer, saved: str) -> None:

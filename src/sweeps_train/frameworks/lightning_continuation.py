@@ -196,16 +196,24 @@ class PositionedLoader(DataLoader[Any]):
     """Random state at the beginning of the epoch, from which its order follows."""
     _had: int
     """Number of batches that the epoch has had."""
+    _persists: bool = False
+    """Whether processes that persist from epoch to epoch read ahead; their start draws random numbers."""
+    _persisted_before: bool = False
+    """Whether they did so at the beginning of the epoch."""
 
     def __iter__(self) -> Any:
         device = self._trainer.strategy.root_device
         self._had = 0
         if self._begin is not None:
+            if self._begin.get("persisted") and not self._persists:
+                super().__iter__()  # starts them
+                self._persists = True
             self._had = self._begin["count"]
             _set_random(self._begin["random"], device)
             _set_epoch(self, self._trainer.fit_loop.epoch_progress.current.processed)  # Lightning does so only later
-        self._random_before = random_state(device)
+        self._random_before, self._persisted_before = random_state(device), self._persists
         batches = super().__iter__()
+        self._persists = self.persistent_workers
         for _ in range(self._had):
             next(batches, None)
         if self._had > 0:
@@ -222,9 +230,11 @@ class PositionedLoader(DataLoader[Any]):
     def position(self) -> dict[str, Any]:
         """Return the number of batches that the current epoch has had, and the random state at its beginning."""
         if self._trainer.is_last_batch:  # the next epoch begins here
-            return {"count": 0, "random": random_state(self._trainer.strategy.root_device)}
+            now = random_state(self._trainer.strategy.root_device)
+            return {"count": 0, "random": now, "persisted": self._persists}
         # Lightning reads one batch ahead from a loader without a length.
-        return {"count": min(self._had, self._trainer.fit_loop.batch_idx + 1), "random": self._random_before}
+        count = min(self._had, self._trainer.fit_loop.batch_idx + 1)
+        return {"count": count, "random": self._random_before, "persisted": self._persisted_before}
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: ``Continuation`` saves the positions of all workers, Lightning only that of the first.

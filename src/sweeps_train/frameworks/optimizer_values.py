@@ -6,7 +6,7 @@ trial's new ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -67,8 +67,9 @@ def apply_changes(
         group["lr"] *= new["lr"] / old["lr"]
         if "initial_lr" in group:
             group["initial_lr"] = new["lr"]
-        for scheduler in schedulers:
-            _set_base_rate(scheduler, index, new["lr"])
+        for scheduler in (each for given in schedulers for each in _with_contained(given)):
+            if hasattr(scheduler, "base_lrs"):
+                scheduler.base_lrs[index] = new["lr"]
 
 
 def _is_numeric(value: Any) -> bool:
@@ -76,18 +77,10 @@ def _is_numeric(value: Any) -> bool:
     return all(isinstance(each, int | float) for each in (value if isinstance(value, tuple) else (value,)))
 
 
-def _set_base_rate(scheduler: Any, index: int, rate: float) -> None:
-    if hasattr(scheduler, "base_lrs"):
-        scheduler.base_lrs[index] = rate
-    for contained in _contained(scheduler):
-        _set_base_rate(contained, index, rate)
-
-
-def _contained(scheduler: Any) -> list[LRScheduler]:
-    """Return the schedules in a sequence."""
-    lists = (value for value in vars(scheduler).values() if isinstance(value, list))
-    return [each for values in lists for each in values if isinstance(each, LRScheduler)]
-
-
-def _with_contained(scheduler: Any) -> list[Any]:
-    return [scheduler, *(each for contained in _contained(scheduler) for each in _with_contained(contained))]
+def _with_contained(scheduler: Any) -> Iterator[Any]:
+    """Yield a schedule, and all schedules in it if it is a sequence of some."""
+    yield scheduler
+    for values in vars(scheduler).values():
+        for each in values if isinstance(values, list) else ():
+            if isinstance(each, LRScheduler):
+                yield from _with_contained(each)

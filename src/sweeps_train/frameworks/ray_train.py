@@ -40,7 +40,7 @@ from sweeps_train.compat.ray_train import (
     replaced_train_fn_utils,
 )
 from sweeps_train.config import Checkpoint as CheckpointConfig
-from sweeps_train.config import EstimatorConfig, FunctionConfig
+from sweeps_train.config import EstimatorConfig, FunctionConfig, FunctionTask
 from sweeps_train.config.better import Objective, as_objectives
 from sweeps_train.estimators.training import estimator_function
 from sweeps_train.files.atomic_write import unfinished
@@ -102,9 +102,9 @@ def run_function(
     folder = Path(checkpoint_folder).absolute()
     objectives = as_objectives(metric, mode)
     function = _function_of(config, objectives[0])
-    needed = config.needed if isinstance(config, FunctionConfig) else ()
+    task, needed = (config.task, config.needed) if isinstance(config, FunctionConfig) else (None, ())
     # Threads that the import has started are those of all trials.
-    with own_threads(), trial_shards(config.task if isinstance(config, FunctionConfig) else None) as shards:
+    with own_threads(), trial_shards(task) as shards:
         utils = TrialTrainFnUtils(config.checkpoint, reporter, folder, objectives, shards, needed)
         seed_all(config.seed, utils.rank)
         on_prepared()
@@ -113,7 +113,7 @@ def run_function(
                 replaced_train_fn_utils(utils),
                 process_state_restored(),
                 utils.runs.kept(),
-                _in_own_folder(config, folder),
+                _in_own_folder(task, folder),
             ):
                 function()
         except BaseException:  # StopRequested, or an error of a function that has caught it
@@ -122,19 +122,20 @@ def run_function(
         if utils.has_stopped:
             return
         if not utils.has_reported:
-            framework = config.task.framework if isinstance(config, FunctionConfig) else "ray_train"
-            to_do = HOW_TO_REPORT[framework].format(metric=repr(objectives[0].metric))
+            to_do = HOW_TO_REPORT["ray_train" if task is None else task.framework].format(
+                metric=repr(objectives[0].metric)
+            )
             raise ValueError(f"task._target_={config.task.target} returned without a report; {to_do}")
         utils.end()
 
 
 @contextlib.contextmanager
-def _in_own_folder(config: ReportingConfig, checkpoint_folder: Path) -> Iterator[None]:
-    """Run a user's code in the trial's own folder, or in the one that its config names."""
-    if not isinstance(config, FunctionConfig):
+def _in_own_folder(task: FunctionTask | None, checkpoint_folder: Path) -> Iterator[None]:
+    """Run a user's function in the trial's own folder, or in the one that its config names."""
+    if task is None:
         yield
         return
-    chosen = config.task.working_folder
+    chosen = task.working_folder
     sys.path[:] = [str(Path.cwd()) if entry == "" else entry for entry in sys.path]  # for later imports
     with working_in(own_folder(checkpoint_folder) if chosen is None else Path(chosen).expanduser()):
         yield
@@ -179,7 +180,9 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         are further metrics that the search reads, which the first report must have."""
         self._kept, self._root, self._objectives, self._shards = kept, root, objectives, shards
         self._metric, self._trial = objectives[0].metric, trial_of_caller()
-        self._needed, self._has_noted = needed, False
+        self._has_noted = False
+        self.searched = (self._metric, *needed)
+        """Metrics that the search reads."""
         self.rank: int = self.get_context().get_world_rank()
         self.reporter: Reporter = reporter if reporter is not None and self.rank == 0 else SilentReporter()
         """Receiver of logs and notes, which also asks for stops; reports go through ``report_at``."""
@@ -377,11 +380,6 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         write_json(folder / METRICS_FILE, metrics)
         write_json(folder / PROGRESS_FILE, asdict(progress))
         finish(folder, path)
-
-    @property
-    def searched(self) -> tuple[str, ...]:
-        """Metrics that the search reads."""
-        return (self._metric, *self._needed)
 
     @property
     def has_reported(self) -> bool:

@@ -38,18 +38,13 @@ amounts not to be taken for categories."""
 def check_columns(config: TableData, names: list[str], key: str, path: str) -> list[str]:
     """Return a message for each column that the config names and the table at the path of this ``key`` lacks, without
     suggestions of other names. Held-out rows may lack those that are no features."""
-    wanted = _wanted(config)
+    single = [("target", config.target), ("group", config.group), ("time", config.time)]
+    listed = [(option, each) for option in ("features", "drop", "categories") for each in getattr(config, option) or ()]
+    wanted = [(option, name) for option, name in single if name is not None] + listed
     if key == "data.eval_path":
         features = {name for _, name in wanted} - {*config.drop} if config.features is None else config.features
         wanted = [each for each in wanted if each[0] not in ("drop", "categories") or each[1] in features]
     return [f"data.{option}={name}: {path} has no such column" for option, name in wanted if name not in names]
-
-
-def _wanted(config: TableData) -> list[tuple[str, str]]:
-    """Return config keys and the columns that they name, as pairs."""
-    single = [("target", config.target), ("group", config.group), ("time", config.time)]
-    listed = [(key, each) for key in ("features", "drop", "categories") for each in getattr(config, key) or ()]
-    return [(key, name) for key, name in single if name is not None] + listed
 
 
 def feature_names(config: TableData, names: list[str]) -> list[str]:
@@ -97,6 +92,13 @@ def pandas_categories(table: pa.Table) -> set[str]:
     """Return the columns that pandas has declared as categories; Parquet files have no such type but for texts."""
     described = (table.schema.pandas_metadata or {}).get("columns", ())
     return {each.get("field_name") for each in described if each.get("pandas_type") == "categorical"}
+
+
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column without Arrow's type of dictionaries, as pandas' categories have it."""
+    from pyarrow import types
+
+    return column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
 
 
 def is_text(kind: pa.DataType) -> bool:

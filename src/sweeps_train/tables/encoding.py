@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.table import TableData
-from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, is_text, pandas_categories
+from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, is_text, pandas_categories, plain
 from sweeps_train.tables.csv_texts import CsvTexts
 
 if TYPE_CHECKING:
@@ -138,11 +138,9 @@ class TableEncoding:
         if missing:
             raise ValueError(f"the rows have no column {', '.join(missing)}; the model was trained with it")
         columns = {name: table[name] for name in self.kinds}
-        marks: list[float] = []
         if self.texts is not None:
             columns = {name: self.texts.read(name, each, self.kinds[name]) for name, each in columns.items()}
-            marks = self.texts.missing_numbers
-        numbers = [_numbers(columns[each.column], self.kinds[each.column], each, marks) for each in self.numbers]
+        numbers = [_numbers(columns[each.column], self.kinds[each.column], each, self.texts) for each in self.numbers]
         indices = [_indices(columns[each.column], each, self.texts) for each in self.categories]
         rows = table.num_rows
         return Features(
@@ -192,7 +190,7 @@ class TableEncoding:
         column = table[self.target]
         if isinstance(self.output, Amount):
             return _target_numbers(self.target, column)
-        index = {value: number for number, value in enumerate(self.output.values)}
+        index = {key: number for number, value in enumerate(self.output.values) for key in (value, str(value))}
         values = class_values(self.target, column)
         if unknown := sorted({str(value) for value in values if value not in index}):
             raise ValueError(
@@ -247,42 +245,39 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     """
     from pyarrow import types
 
-    names, declared = feature_names(config, table.column_names), pandas_categories(table)
-    found = {name: column_kind(config, name, table[name]) for name in names}
-    kinds: dict[str, ColumnKind] = {
-        name: "category" if name in declared and kind == "number" else kind
-        for name, kind in found.items()
-        if kind != "empty"
-    }
-    texts = CsvTexts.of(config)
-    marks = texts.missing_numbers if texts is not None else []
+    declared = pandas_categories(table)
+    kinds: dict[str, ColumnKind] = {}
     numbers: list[NumberFeature] = []
     categories: list[CategoryFeature] = []
-    for name, kind in [*kinds.items()]:
-        if kind == "category":
-            numeric = types.is_integer(table[name].type) or types.is_floating(table[name].type)
-            categories.append(CategoryFeature(name, _frequent(table[name], config.max_categories), numeric))
-        else:
+    for name in feature_names(config, table.column_names):
+        column = table[name]
+        kind = column_kind(config, name, column)
+        if kind == "category" or (kind == "number" and name in declared):
+            kinds[name] = "category"
+            numeric = types.is_integer(column.type) or types.is_floating(column.type)
+            categories.append(CategoryFeature(name, _frequent(column, config.max_categories), numeric))
+        elif kind != "empty":
             parts = DATE_PARTS if kind == "date" else ("value",)
-            features = [_learn_number(config, name, part, kind, table[name], marks) for part in parts]
-            numbers += filter(None, features)
-            if None in features:
-                del kinds[name]
+            learned = [_learn_number(config, name, part, kind, column) for part in parts]
+            features = [each for each in learned if each is not None]
+            if features:
+                kinds[name] = kind
+                numbers += features
     if not kinds:
         raise ValueError(f"data.path={config.path}: has no column with values to predict {config.target} from")
     output = _learn_output(config, goal, table)
-    return TableEncoding(config.target, output, numbers, categories, kinds, texts)
+    return TableEncoding(config.target, output, numbers, categories, kinds, CsvTexts.of(config))
 
 
 def _learn_number(
-    config: TableData, name: str, part: Any, kind: ColumnKind, column: pa.ChunkedArray, missing: Sequence[float]
+    config: TableData, name: str, part: Any, kind: ColumnKind, column: pa.ChunkedArray
 ) -> NumberFeature | None:
     """Return what is learned of a column or a part of its dates; None if all values are infinite or missing."""
     from pyarrow import types
 
     unit = "us" if config.format == "parquet" and types.is_time(column.type) else None
     feature = NumberFeature(name, part, 0.0, 1.0, 0.0, has_missing=False, unit=unit)
-    values = _numbers(column, kind, feature, missing)
+    values = _numbers(column, kind, feature, CsvTexts.of(config))
     known = values[~np.isnan(values)]
     if not len(known):
         return None
@@ -338,13 +333,12 @@ def plain_names(names: Sequence[str]) -> list[str]:
 # --- columns as arrays -----------------------------------------------------------------------------------------
 
 
-def _numbers(
-    column: pa.ChunkedArray, kind: ColumnKind, feature: NumberFeature, missing: Sequence[float] = ()
-) -> Floats:
+def _numbers(column: pa.ChunkedArray, kind: ColumnKind, feature: NumberFeature, texts: CsvTexts | None) -> Floats:
     """Return the values of a feature; missing and infinite ones are NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    column = plain(column)
     try:
         if kind == "date":
             column = _date_part(_moments(column), feature.part)
@@ -352,16 +346,14 @@ def _numbers(
             if feature.unit is not None:
                 column = pc.cast(column, pa.time64(feature.unit), safe=False)
             column = pc.cast(column, pa.int64() if pa.types.is_time64(column.type) else pa.int32())
-        elif pa.types.is_dictionary(column.type):
-            column = pc.cast(column, column.type.value_type)
         if pa.types.is_boolean(column.type):
             column = pc.cast(column, pa.uint8())
         values = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     except pa.ArrowException as error:
         wanted = "a date" if kind == "date" else "a number"
         raise ValueError(f"the column {feature.column!r} has a value that is not {wanted}: {error}") from error
-    is_known = np.isfinite(values) & ~(np.isin(values, missing) & (kind == "number"))
-    return np.where(is_known, values, np.nan)
+    missing = texts.missing_numbers if texts is not None and kind == "number" else []
+    return np.where(np.isfinite(values) & ~np.isin(values, missing), values, np.nan)
 
 
 def _moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -414,8 +406,7 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_dictionary(column.type):
-        column = pc.cast(column, column.type.value_type)
+    column = plain(column)
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_finite(column), column, None)
         is_whole = pc.and_(pc.equal(column, pc.floor(column)), pc.less(pc.abs(column), 2.0**63))
@@ -452,10 +443,9 @@ def class_values(name: str, column: pa.ChunkedArray) -> list[bool | int | str]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    column = plain(column)
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = pc.cast(column, kind.value_type)
-    elif pa.types.is_floating(kind):
+    if pa.types.is_floating(kind):
         try:
             column = pc.cast(column, pa.int64())
         except pa.ArrowException as error:

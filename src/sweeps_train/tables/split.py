@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeps_train.config.table import TableData
-from sweeps_train.tables.columns import check_columns, column_kind, feature_names, is_text
+from sweeps_train.tables.columns import check_columns, column_kind, feature_names, is_text, plain
 from sweeps_train.tables.csv_texts import CsvTexts
 from sweeps_train.tables.encoding import Goal, class_values
 from sweeps_train.tables.table_files import read_table, text_columns
@@ -94,8 +94,7 @@ def split_rows(config: TableData, goal: Goal, table: pa.Table) -> tuple[Rows, Ro
     if config.time is not None:
         train, held_out = _last_part(config, table)
     elif config.group is not None:
-        groups = _groups(config, table)
-        _check_number_of_groups(config, groups, 2)
+        groups = _groups(config, table, 2)
         split = GroupShuffleSplit(n_splits=1, test_size=config.eval_fraction, random_state=config.split_seed)
         train, held_out = next(split.split(rows, groups=groups))
     else:
@@ -125,7 +124,6 @@ def fold_rows(config: TableData, goal: Goal, table: pa.Table, folds: int) -> lis
 
     classes = goal == "classification"
     labels = _labels(config, table, folds) if classes and config.time is None else None
-    shuffled: dict[str, Any] = {"n_splits": folds, "shuffle": True, "random_state": config.split_seed}
     if config.time is not None:
         order, times = _by_time(config, table)
         if len(order) <= folds:
@@ -140,14 +138,14 @@ def fold_rows(config: TableData, goal: Goal, table: pa.Table, folds: int) -> lis
         return [(np.sort(order[:cut]), np.sort(order[cut:end])) for cut, end in pairwise(cuts[1:])]
     groups = None
     if config.group is not None:
-        groups = _groups(config, table)
-        _check_number_of_groups(config, groups, folds)
+        groups = _groups(config, table, folds)
         splitter = model_selection.StratifiedGroupKFold if classes else model_selection.GroupKFold
     else:
         splitter = model_selection.StratifiedKFold if classes else model_selection.KFold
     if table.num_rows < folds:
         raise ValueError(f"task.folds={folds}: the table has {table.num_rows} rows; use fewer folds")
-    return list(splitter(**shuffled).split(np.arange(table.num_rows), labels, groups))
+    split = splitter(n_splits=folds, shuffle=True, random_state=config.split_seed)
+    return list(split.split(np.arange(table.num_rows), labels, groups))
 
 
 def _classes(config: TableData, table: pa.Table) -> list[str]:
@@ -166,31 +164,21 @@ def _labels(config: TableData, table: pa.Table, least: int) -> list[str]:
     return labels
 
 
-def _groups(config: TableData, table: pa.Table) -> Rows:
-    """Return the number of each row's group; rows without a group share one."""
-    column = _plain(table[str(config.group)]).combine_chunks().dictionary_encode(null_encoding="encode")
+def _groups(config: TableData, table: pa.Table, least: int) -> Rows:
+    """Return the number of each row's group, and check that there are at least so many; rows without a group share
+    one."""
+    column = plain(table[str(config.group)]).combine_chunks().dictionary_encode(null_encoding="encode")
     codes: Rows = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes
-
-
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column without pandas' type for categories, by which Arrow can neither group nor sort."""
-    import pyarrow as pa
-
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-def _check_number_of_groups(config: TableData, groups: Rows, least: int) -> None:
-    number = len(np.unique(groups))
-    if number < least:
+    if (number := len(column.dictionary)) < least:
         raise ValueError(f"data.group={config.group}: has {number} different value(s), and {least} are needed")
+    return codes
 
 
 def _by_time(config: TableData, table: pa.Table) -> tuple[Rows, list[Any]]:
     """Return row numbers by time, earliest first, and the times in this order."""
     import pyarrow.compute as pc
 
-    column = _plain(table[str(config.time)])
+    column = plain(table[str(config.time)])
     if missing := pc.sum(pc.is_null(column, nan_is_null=True)).as_py():  # NaN would be sorted behind the last row
         raise ValueError(f"data.time={config.time}: is missing in {missing} row(s); fill it, or remove them")
     if is_text(column.type):

@@ -136,18 +136,18 @@ def read_columns(config: TableData, key: str, path: str) -> list[str]:
 def _read(config: TableData, location: str, texts: Collection[str] = (), *, first_block: bool = False) -> pa.Table:
     import pyarrow as pa
 
+    is_csv = config.format == "csv"
     try:
         with open_file(location) as opened:
-            is_parquet = config.format == "parquet"
-            table = _parquet(opened) if is_parquet else _csv(config, location, opened, texts, first_block)
+            table = _csv(config, location, opened, texts, first_block) if is_csv else _parquet(opened)
         names = table.column_names  # they are decoded here, which may fail
     except (OSError, UnicodeError, pa.ArrowException) as error:
-        reason = _explained(config, location) if config.format == "csv" else None
+        reason = _explained(config, location) if is_csv else None
         raise ValueError(reason or f"{location} cannot be read: {error}") from error
     is_doubtful = len(names) == 1 or any(pa.types.is_binary(each) for each in table.schema.types)
-    if config.format == "csv" and is_doubtful and (reason := _explained(config, location)) is not None:
+    if is_csv and is_doubtful and (reason := _explained(config, location)) is not None:
         raise ValueError(reason)
-    if config.format == "csv" and not first_block:
+    if is_csv and not first_block:
         _check_last_quote(config, location, table)
     names = _named(names)
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
