@@ -145,13 +145,13 @@ def losses_and_reads(train: Callable[[], Recorder]) -> tuple[dict[int, float], l
     from sweeps_train.lanes import lane
 
     read: list[str] = []
-    load = lane.load_checkpoint
+    load = lane.load_state
 
     def loaded(path: Path, *arguments: Any) -> Any:
         read.append(str(path))
         return load(path, *arguments)
 
-    with mock.patch.object(lane, "load_checkpoint", loaded):
+    with mock.patch.object(lane, "load_state", loaded):
         recorder = train()
     return {step: metrics["eval/loss"] for step, metrics, *_ in recorder.reports}, read
 

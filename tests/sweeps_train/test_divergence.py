@@ -13,7 +13,7 @@ import torch.distributed as dist
 from checkpoints import tensors_of
 from test_checkpoint_evaluation import Late
 from torch import nn
-from training_runs import IMAGES, Recorder, configured, on_two_workers, run
+from training_runs import IMAGES, STOP_AT_STEP_6, Recorder, configured, on_two_workers, run
 
 from sweeps_train.config import Train
 from sweeps_train.memory.out_of_memory import OutOfMemoryHandler
@@ -44,9 +44,13 @@ def train(folder: Path, reaction: str, **more: Any) -> Recorder:
     return run(configured(IMAGES, train={"on_divergence": reaction, **more}), folder)
 
 
-def test_a_training_that_diverges_ends_with_its_next_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stop_when_asked", [None, STOP_AT_STEP_6, STOP_AT_STEP_6 + 1])
+def test_a_training_that_diverges_ends_with_its_next_log_also_if_it_is_to_stop_there_or_at_its_report(
+    stop_when_asked: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     poisoned(monkeypatch, [5])
-    recorder = train(tmp_path, "stop", max_steps=20)
+    config = configured(IMAGES, train={"on_divergence": "stop", "max_steps": 20})
+    recorder = run(config, tmp_path, stop_when_asked=stop_when_asked)
     assert [(step, done) for step, *_, done in recorder.reports] == [(4, False), (6, True)]
     assert math.isnan(recorder.final["eval/loss"])
     assert recorder.reports[-1][2] is None  # no checkpoint of such weights

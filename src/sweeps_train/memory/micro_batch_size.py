@@ -47,21 +47,21 @@ def largest_divisor(share: int, most: float) -> int:
 def choose_micro_batch_size(config: TrainingConfig, strategy: Strategy, configured: int, most: int | None) -> int:
     """Choose the number of samples per forward pass at the start of a training: the configured one, or with ``auto``
     the largest that fits, but at most the size to which an earlier attempt was halved. Every worker must call it."""
-    workers, size = strategy.workers, configured
-    if config.train.micro_batch_size == "auto" and most == 1:
-        return 1
-    if config.train.micro_batch_size == "auto":
-        size = find_micro_batch_size(config, strategy, config.train.global_batch_size // strategy.data_parallel.size)
-    elif is_accelerator(workers.device):  # CPUs never report that they are out of memory
+    workers, size, is_searched = strategy.workers, configured, config.train.micro_batch_size == "auto"
+    if is_searched:
+        size = config.train.global_batch_size // strategy.data_parallel.size
+        if 1 in (size, most):
+            return 1
+    if is_searched or is_accelerator(workers.device):  # CPUs never report that they are out of memory
         known = workers.broadcast(recall(config, strategy))
-        if known is not None and known < size:
-            size = largest_divisor(size, known)
+        if known is None and is_searched:
+            known = _measured_size(config, strategy)
+        size = size if known is None else largest_divisor(size, known)
     return size if most is None else largest_divisor(size, most)
 
 
-def find_micro_batch_size(config: TrainingConfig, strategy: Strategy, share: int) -> int:
-    """Find the largest micro batch that fits into the memory of every worker's device. Every worker must call it;
-    ``share`` is a worker's part of the global batch.
+def _measured_size(config: TrainingConfig, strategy: Strategy) -> int:
+    """Find the largest micro batch that fits into the memory of every worker's device. Every worker must call it.
 
     Every sample adds the same amount of activations, so the memory for one and for two samples gives that for any
     number. The result is cached on disk for all trainings of such a model on such a device. Where it cannot be measured
@@ -71,13 +71,6 @@ def find_micro_batch_size(config: TrainingConfig, strategy: Strategy, share: int
         torch.OutOfMemoryError: Not even one sample fits.
         MicroBatchHalved: Two samples do not fit, and workers wait for each other in every layer.
     """
-    if share == 1:
-        return 1
-    size = strategy.workers.broadcast(recall(config, strategy))
-    return largest_divisor(share, _measured_size(config, strategy) if size is None else size)
-
-
-def _measured_size(config: TrainingConfig, strategy: Strategy) -> int:
     workers, samples = strategy.workers, strategy.task.train_samples
     searched = range(min(len(samples), _SAMPLES_SEARCHED))
     longest = sorted(searched, key=lambda index: samples.size([index]))[-2:]
