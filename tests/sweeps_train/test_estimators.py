@@ -303,7 +303,7 @@ def test_an_own_class_gets_its_arguments_as_they_are(
     arguments = {"mc": 20, "class_weight": {"a": 1}, "monotonic_cst": {"x": 1}}
     config = configured("own_trees.Trees", path=str(cities), column="good", arguments=arguments)
     encoding = learn_encoding(config.data, "classification", read_split(config.data, "classification")[0])
-    made = make_estimator(config.task, 0, 1, has_categories=False, encoding=encoding)
+    made = make_estimator(config.task, 0, 1, encoding)
     assert {name: made.get_params()[name] for name in arguments} == arguments
 
 

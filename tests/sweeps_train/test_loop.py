@@ -172,6 +172,34 @@ def test_classes_may_be_whole_numbers_of_any_type(dtype: str) -> None:
     assert run(configured(config)).final["eval/accuracy"] == 1.0
 
 
+class Tolerant(nn.Module):
+    """A user's own model that takes samples of any shape, with gaps."""
+
+    def __init__(self, values: int):
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(values), nn.Linear(values, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.norm(inputs.nan_to_num().view(len(inputs), -1)))
+
+
+def with_a_gap(shape: list[int]) -> tuple[TensorDataset, TensorDataset]:
+    inputs = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    inputs.view(-1)[3] = math.nan
+    samples = TensorDataset(inputs, torch.arange(len(inputs)) % 3)
+    return samples, samples
+
+
+@pytest.mark.parametrize("shape", [[20], [20, 5], [6, 5], [20, 1, 4, 4]], ids=str)
+def test_a_gap_that_a_model_tolerates_is_a_warning_for_samples_of_any_shape_and_number(shape: list[int]) -> None:
+    config = custom()
+    config["data"] |= {"_target_": f"{__name__}.with_a_gap", "arguments": {"shape": shape}}
+    config["model"] |= {"_target_": f"{__name__}.Tolerant", "arguments": {"values": math.prod(shape[1:])}}
+    found = list(examine(configured(config), num_workers=1))
+    assert [each.kind for each in found] == ["warning", "warning"]
+    assert f"NaN or infinite in 1 of {shape[0]} samples, which the model tolerates" in found[0].text
+
+
 def partly_labelled() -> tuple[TensorDataset, TensorDataset]:
     train, held_out = vectors(3)
     inputs, labels = held_out.tensors
