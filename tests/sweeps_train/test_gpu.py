@@ -26,7 +26,7 @@ from sweeps_train.compat.torch import lock_pages, unlock_pages
 from sweeps_train.config import Strategy, TrainingConfig
 from sweeps_train.config.process import process_environment
 from sweeps_train.data.packing import IGNORED
-from sweeps_train.devices.device_operations import device_module, empty_cache
+from sweeps_train.devices.device_operations import empty_cache
 from sweeps_train.devices.worker_device import worker_device
 from sweeps_train.models.float8 import check_float8
 from sweeps_train.snapshots import snapshot
@@ -153,7 +153,7 @@ def test_a_micro_batch_that_does_not_fit_is_halved_until_it_does(
     train = {"max_steps": 2, "eval_every": 2, "global_batch_size": 1600, "precision": "fp32", "tf32": False}
     plenty = run(configured(big, train={**train, "micro_batch_size": 50}))
     empty_cache(device)
-    module = device_module(device)
+    module = torch.get_device_module(device)
     total = module.get_device_properties(device).total_memory
     module.set_per_process_memory_fraction((torch.accelerator.memory_reserved() + 160 * MIB) / total, device)
     try:
@@ -259,7 +259,7 @@ def test_a_model_that_waits_for_the_gpu_trains_without_cuda_graphs(
 @on_gpu
 def test_memory_load_and_utilization_of_the_gpu_are_measured(device: torch.device) -> None:
     metrics = run(changed(LORA, peak_tflops=100.0)).final
-    total = device_module(device).get_device_properties(device).total_memory / MIB
+    total = torch.get_device_module(device).get_device_properties(device).total_memory / MIB
     assert 0 < metrics["system/gpu_memory_mib"] <= metrics["system/gpu_memory_reserved_mib"] < total
     assert 0 < metrics["train/flop_utilization"] < 1
 

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
-from training_runs import IMAGES, TEXT, configured, run, write_prompts
+from training_runs import IMAGES, STOP_AT_STEP_4, TEXT, configured, run, write_prompts
 
 from sweeps_train.__main__ import main
 from sweeps_train.config import TRAINING_CONFIG, Train
 from sweeps_train.data.sample_order import SampleOrder, held_out_indices
 from sweeps_train.one_batch_check import examine
-from sweeps_train.reports.progress import count_steps
+from sweeps_train.reports.progress import Progress, count_steps
 from sweeps_train.steps.optimizer import build_optimizer, learning_rate
 
 
@@ -45,10 +45,21 @@ def test_epochs_count_passes_over_the_data() -> None:
     assert recorder.final["train/epoch"] == pytest.approx(7 * 400 / 1707)
 
 
+@pytest.mark.parametrize("size", [200, 400, 800])
+def test_epochs_are_those_of_the_config_also_if_the_size_of_the_batch_changes_between(
+    size: int, tmp_path: Path
+) -> None:
+    """As PBT changes it when a trial continues from the checkpoint of another one."""
+    in_epochs = {"max_steps": None, "epochs": 1.5}
+    run(configured(IMAGES, train=in_epochs), tmp_path, stop_when_asked=STOP_AT_STEP_4)
+    recorder = run(configured(IMAGES, train=in_epochs | {"global_batch_size": size}), tmp_path)
+    assert recorder.progress[-1].samples == 1600 + math.ceil((1.5 * 1707 - 1600) / size) * size
+
+
 def test_a_training_is_no_step_longer_for_the_rounding_of_its_epochs() -> None:
     assert 1.1 * 50_000 / 100 > 550
-    assert count_steps(Train(epochs=1.1), num_samples=50_000, global_batch_size=100) == 550
-    assert count_steps(Train(epochs=1.1), num_samples=50_001, global_batch_size=100) == 551
+    assert count_steps(Train(epochs=1.1), num_samples=50_000, global_batch_size=100, done=Progress()) == 550
+    assert count_steps(Train(epochs=1.1), num_samples=50_001, global_batch_size=100, done=Progress()) == 551
 
 
 @pytest.mark.parametrize(

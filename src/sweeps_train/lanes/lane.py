@@ -91,7 +91,7 @@ class Lane:
                 config, self.strategy, micro_batch_size, request.largest_micro_batch
             )
             self.global_batch_size = self._choose_global_batch_size(micro_batch_size)
-            self.total_steps = count_steps(config.train, len(self.task.train_samples), self.global_batch_size)
+            self.total_steps = self._count_steps()
 
             self._read(micro_batch_size)
             self.checkpoints = CheckpointSaver(
@@ -144,6 +144,9 @@ class Lane:
             self.reporter.note(note)
         self.progress = replace(self.progress, batch_factor=factor)
         return self.config.train.global_batch_size * factor
+
+    def _count_steps(self) -> int:
+        return count_steps(self.config.train, len(self.task.train_samples), self.global_batch_size, self.progress)
 
     def _pending_reports(self, folder: Path | None) -> PendingReports | None:
         evaluator = self.request.evaluator
@@ -300,6 +303,7 @@ class Lane:
     def continue_at(self, samples: int) -> None:
         """Continue at a data position other than the checkpoint's."""
         self.progress = replace(self.progress, samples=samples, epochs=samples / len(self.task.train_samples))
+        self.total_steps = self._count_steps()
         self._read(self.memory.micro_batch_size)
 
     def end_diverged(self, times_restored: int) -> DueActions:

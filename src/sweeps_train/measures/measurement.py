@@ -35,11 +35,9 @@ class Measurement:
 
     def value(self, read: Callable[[], T], unknown: T) -> T:
         """Return the result of ``read``, or ``unknown`` if it raises an exception."""
-        try:
+        with self.attempt():
             return read()
-        except Exception as error:  # noqa: BLE001 - as above
-            self.fail(error)
-            return unknown
+        return unknown
 
     @contextmanager
     def around(self, measuring: Callable[[], AbstractContextManager[T]]) -> Iterator[T | None]:

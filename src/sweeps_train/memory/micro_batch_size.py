@@ -107,28 +107,24 @@ def _largest_need(config: TrainingConfig, strategy: Strategy, batch: Batch, meas
         _UnmeasuredError: The step has failed for another reason, which the user sees if it fails in the training as
             well.
     """
-    needed = math.inf
+    needed, others_wait = math.inf, not strategy.capabilities.can_retry_oom
     try:
         needed = _memory(strategy, batch)
     except Exception as error:
         if is_out_of_memory(error):
-            _raise_if_others_wait(config, strategy, num_rows(batch), error)
-        elif strategy.capabilities.can_retry_oom:
-            measurement.fail(error)
-        else:  # others wait in a layer
+            rows, message = num_rows(batch), f"train.micro_batch_size=auto: one sample does not fit ({error}); {ADVICE}"
+            smaller = halved(config, strategy, rows) if rows > 1 else torch.OutOfMemoryError(message)
+            if others_wait:
+                raise smaller from error
+        elif others_wait:
             raise
+        else:
+            measurement.fail(error)
     empty_cache(strategy.workers.device)
     largest, failed = strategy.workers.max([needed, measurement.failed])
     if failed:
         raise _UnmeasuredError
     return None if math.isinf(largest) else int(largest)
-
-
-def _raise_if_others_wait(config: TrainingConfig, strategy: Strategy, rows: int, error: Exception) -> None:
-    message = f"train.micro_batch_size=auto: one sample does not fit ({error}); {ADVICE}"
-    smaller = halved(config, strategy, rows) if rows > 1 else torch.OutOfMemoryError(message)
-    if not strategy.capabilities.can_retry_oom:
-        raise smaller from error
 
 
 def _memory(strategy: Strategy, batch: Batch) -> int:
