@@ -173,8 +173,7 @@ def with_one_that_diverges() -> dict[str, Recorder]:
 
 @pytest.fixture(scope="module")
 def two_workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorder]:
-    first: dict[str, Recorder] = on_two_workers(with_one_that_diverges, tmp_path_factory.mktemp("two-workers"))[0]
-    return first
+    return on_two_workers(with_one_that_diverges, tmp_path_factory.mktemp("two-workers"))[0]
 
 
 def test_all_workers_react_alike_if_only_one_diverges(two_workers: dict[str, Recorder]) -> None:

@@ -115,7 +115,7 @@ def reads_of_two_trials() -> tuple[list[int], list[float]]:
             patched.setattr(causal_lm, "machine_memory", lambda copies=copies: copies * size_of_base())
             reads.append(0)
             recorder = run(configured(TEXT, train={"max_steps": 1, "eval_every": 1}, strategy={"kind": "fsdp"}))
-            losses += [metrics["eval/loss"] for _, metrics, *_ in recorder.reports]
+            losses += recorder.eval_losses
     return reads, losses
 
 
