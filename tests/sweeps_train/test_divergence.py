@@ -108,6 +108,16 @@ def test_a_training_goes_back_and_leaves_out_the_samples(tmp_path: Path, monkeyp
     assert note.endswith("not finite; the training goes back to its last checkpoint and leaves these samples out")
 
 
+@pytest.mark.parametrize(("diverges_at", "ends_at", "samples"), [(6, 6, 8 * 400), (8, 5, 9 * 400)])
+def test_samples_that_are_left_out_count_towards_the_epochs(
+    diverges_at: int, ends_at: int, samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned(monkeypatch, [diverges_at])
+    recorder = train(tmp_path, "restore", max_steps=None, epochs=8 * 400 / 1707)
+    assert [(step, done) for step, *_, done in recorder.reports] == [(4, False), (ends_at, True)]
+    assert recorder.progress[-1].samples == samples
+
+
 @pytest.mark.parametrize("max_grad_norm", [1.0, None])
 @pytest.mark.parametrize("reaction", ["restore", "stop"])
 def test_no_checkpoint_has_the_weights_of_a_step_whose_gradients_alone_are_not_finite(
