@@ -35,9 +35,11 @@ class Measurement:
 
     def value(self, read: Callable[[], T], unknown: T) -> T:
         """Return the result of ``read``, or ``unknown`` if it raises an exception."""
-        with self.attempt():
+        try:
             return read()
-        return unknown
+        except Exception as error:  # noqa: BLE001 - as above
+            self.fail(error)
+            return unknown
 
     @contextmanager
     def around(self, measuring: Callable[[], AbstractContextManager[T]]) -> Iterator[T | None]:
