@@ -60,7 +60,7 @@ class CheckpointSaver:
         on rank 0's node."""
         self._request, self._config, self._reporter = request, request.config, reporter
         self._strategy, self._optimizer = strategy, optimizer
-        self._root = None if request.checkpoint_folder is None else Path(request.checkpoint_folder).absolute()
+        self._root = request.root
         config = self._config.checkpoint
         self.schedule = SaveSchedule(config, self._config.train.eval_every, request.failures, step)
         self._is_main = strategy.workers.rank == 0

@@ -26,7 +26,7 @@ from sweeps_train.memory.out_of_memory import OutOfMemoryHandler
 from sweeps_train.models.float8 import check_float8, convert_to_float8
 from sweeps_train.reports.pending_reports import PendingReports
 from sweeps_train.reports.progress import Progress, check_enough_samples, count_steps
-from sweeps_train.reports.reporter import SilentReporter, Stop
+from sweeps_train.reports.reporter import Stop
 from sweeps_train.steps.batch_scaling import scale_global_batch
 from sweeps_train.steps.divergence import DivergenceGuard
 from sweeps_train.steps.optimizer import build_optimizer, learning_rate, named_in_errors
@@ -54,18 +54,16 @@ class Lane:
         began = time.perf_counter()
         config = request.config
         self.request, self.config, self._group, self.workers = request, config, group, group.workers
-        is_told = request.reporter is not None and self.workers.rank == 0
-        self.reporter = request.reporter if request.reporter is not None and is_told else SilentReporter()
+        self.reporter = request.reporter_on(self.workers.rank)
         self.precision = Precision(config.train.precision, self.workers.device)
         self.strategy = group.build_strategy(config, self.precision)
         stages = num_stages(config.strategy, self.workers.size)
         micro_batch_size, _ = check_batch_split(config.train, self.strategy.data_parallel.size, stages)
-        folder = Path(request.checkpoint_folder) if request.checkpoint_folder is not None else None
-        found = find_resumption(folder, self.workers, self.reporter.note, resume=request.resume)
+        found = find_resumption(request.root, self.workers, self.reporter.note, resume=request.resume)
         self.resumed_from = found.checkpoint
         with ExitStack() as undo:
             # If workers do not evaluate themselves, each evaluation needs a checkpoint.
-            self.evaluates, self.pending = request.evaluator is None, self._pending_reports(folder)
+            self.evaluates, self.pending = request.evaluator is None, self._pending_reports()
             if self.pending is not None:
                 undo.callback(self.pending.close)
 
@@ -148,14 +146,16 @@ class Lane:
     def _count_steps(self) -> int:
         return count_steps(self.config.train, len(self.task.train_samples), self.global_batch_size, self.progress)
 
-    def _pending_reports(self, folder: Path | None) -> PendingReports | None:
-        evaluator = self.request.evaluator
-        if evaluator is None or self.workers.rank != 0:
+    def _pending_reports(self) -> PendingReports | None:
+        request = self.request
+        if request.evaluator is None or self.workers.rank != 0:
             return None
-        if folder is None:
+        if request.root is None:
             raise ValueError("checkpoint_folder: an evaluator reads checkpoints; give a folder for them")
-        objectives, kept = self.request.objectives, self.config.checkpoint
-        return PendingReports(evaluator, self.reporter, folder, kept, self.check_metric, objectives)
+        kept = self.config.checkpoint.keep
+        return PendingReports(
+            request.evaluator, self.reporter, request.root, kept, self.check_metric, request.objectives
+        )
 
     def _read(self, micro_batch_size: int) -> None:
         """Read the batches of all remaining steps."""
