@@ -37,7 +37,8 @@ from trained.tables import machine
 
 from sweeps.storage.committed_folder import commit, fetch
 from sweeps.storage.object_store import ObjectStore
-from sweeps_train.checkpoints.checkpoint import load_checkpoint, prepare_resume
+from sweeps_train.checkpoints.checkpoint import prepare_resume
+from sweeps_train.checkpoints.training_state import load_state
 from sweeps_train.devices.device_operations import pins_memory, synchronize
 from sweeps_train.files.tensor_file import mapped
 from sweeps_train.models.weights import WEIGHTS_FILE
@@ -148,7 +149,7 @@ def _recover(state: State, root: Path, stored: ObjectStore | None) -> None:
             connection.close()
     source = workers.broadcast(source)
     assert source is not None
-    load_checkpoint(source, state.optimizer, state.strategy)
+    load_state(source, state.optimizer, state.strategy)
     weights = mapped(source / WEIGHTS_FILE, shared=False)
     with torch.no_grad():
         for name, each in state.strategy.parameters.items():

@@ -13,9 +13,10 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
+import pytest
 from fork_server import exit_statuses, run_forked
 from waiting import wait_until
 
@@ -23,6 +24,7 @@ from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.reports.progress import Progress
 from sweeps_train.reports.reporter import Stop
 
+T = TypeVar("T")
 PROMPTS = "prompts.jsonl"
 
 IMAGES: dict[str, Any] = {
@@ -123,6 +125,11 @@ class Recorder:
         assert [done for *_, done in self.reports] == [False] * (len(self.reports) - 1) + [True]
         return self.reports[-1][1]
 
+    @property
+    def eval_losses(self) -> list[float]:
+        """Losses of all evaluations."""
+        return [metrics["eval/loss"] for _, metrics, *_ in self.reports]
+
 
 def run(config: TrainingConfig, folder: Path | None = None, **options: Any) -> Recorder:
     """Train on the workers of this process's group; only rank 0's recorder receives anything."""
@@ -145,15 +152,28 @@ def losses_and_reads(train: Callable[[], Recorder]) -> tuple[dict[int, float], l
     from sweeps_train.lanes import lane
 
     read: list[str] = []
-    load = lane.load_checkpoint
+    load = lane.load_state
 
     def loaded(path: Path, *arguments: Any) -> Any:
         read.append(str(path))
         return load(path, *arguments)
 
-    with mock.patch.object(lane, "load_checkpoint", loaded):
+    with mock.patch.object(lane, "load_state", loaded):
         recorder = train()
     return {step: metrics["eval/loss"] for step, metrics, *_ in recorder.reports}, read
+
+
+def after_each_step(patches: pytest.MonkeyPatch, act: Callable[[Any], object]) -> None:
+    """Call a function with the lane after each of its steps."""
+    from sweeps_train.lanes.lane import Lane
+
+    end_step = Lane.end_step
+
+    def acting(self: Any, *made: Any) -> None:
+        end_step(self, *made)
+        act(self)
+
+    patches.setattr(Lane, "end_step", acting)
 
 
 def kill_in_step_5(rank: int, checkpoint: Path) -> None:
@@ -172,11 +192,11 @@ def kill_in_step_5(rank: int, checkpoint: Path) -> None:
     lane.Lane._update_weights = killed  # type: ignore[method-assign] # in a process of its own
 
 
-def on_two_workers(scenario: Callable[[], Any], folder: Path) -> list[Any]:
+def on_two_workers(scenario: Callable[[], T], folder: Path) -> list[T]:
     return on_workers(2, scenario, folder)
 
 
-def on_workers(number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo") -> list[Any]:
+def on_workers(number: int, scenario: Callable[[], T], folder: Path, backend: str = "gloo") -> list[T]:
     """Run a scenario (a function of a module) on every rank in ``folder``, and return the results by rank; over NCCL,
     each on its own GPU."""
     statuses, results = exits_of_workers(number, scenario, folder, backend)
@@ -185,8 +205,8 @@ def on_workers(number: int, scenario: Callable[[], Any], folder: Path, backend: 
 
 
 def exits_of_workers(
-    number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo"
-) -> tuple[list[int], list[Any]]:
+    number: int, scenario: Callable[[], T], folder: Path, backend: str = "gloo"
+) -> tuple[list[int], list[T]]:
     """Run a scenario as ``on_workers`` does; returns the exit statuses of all ranks, and the results of those that have
     one. Over gloo the workers are forks of a process that has imported what trainings do."""
     meeting = Path(tempfile.mkdtemp(dir=folder))

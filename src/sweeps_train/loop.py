@@ -133,14 +133,14 @@ def live(lane: Lane, times_restored: int = 0) -> Life:
             return
         if evaluates:
             lane.check_metric(metrics)
-        saves = due.save or stop is Stop.SAVE
+        saves = due.save or (stop is Stop.SAVE and not lane.is_done)  # no weights of a training that has diverged
         if not due.evaluate:
             lane.log(metrics)  # first, since a killed training continues after the step of its checkpoint
         checkpoint = lane.save(metrics if evaluates else None, stops=stop is Stop.SAVE) if saves else None
         if not due.evaluate:
             continue
         stop = max(stop, (yield from lane.report(metrics, checkpoint)))
-        if stop is Stop.SAVE and not saves:
+        if stop is Stop.SAVE and not saves and not lane.is_done:
             lane.save(metrics, stops=True)
     lane.finish()
     lane.deliver_reports()

@@ -106,10 +106,12 @@ class _Excerpt:
         batch: dict[str, Any] = {**samples.batch(indices)}  # a user's data set may return other types than tensors
         inputs, labels = batch["inputs"], batch["labels"]
         self._labels: torch.Tensor | None = labels if isinstance(labels, torch.Tensor) and labels.dim() == 1 else None
-        self._bad: torch.Tensor | None = None
-        """Mask of the inputs that are NaN or infinite; None if all are finite."""
-        if isinstance(inputs, torch.Tensor) and inputs.is_floating_point() and not inputs.isfinite().all():
-            self._bad = ~inputs.isfinite()
+        self._has_columns, self._bad = False, torch.zeros(len(indices), 0, dtype=torch.bool)
+        """Whether each sample's inputs are a row of a table; and the mask, by sample, of those that are NaN or
+        infinite."""
+        if isinstance(inputs, torch.Tensor) and inputs.is_floating_point():
+            self._has_columns, self._bad = inputs.dim() == 2, ~inputs.isfinite().reshape(len(inputs), -1)
+        self._bad_rows: list[int] = self._bad.any(1).nonzero()[:, 0].tolist()
 
     def check_labels(self) -> Iterator[Finding]:
         labels = self._labels
@@ -125,8 +127,7 @@ class _Excerpt:
 
     def check_forward(self, task: Task) -> Iterator[Finding]:
         """Run one batch through the model, starting with the samples that have bad values."""
-        rows = range(len(self._indices)) if self._bad is None else self._bad.flatten(1).any(1).nonzero()[:, 0].tolist()
-        chosen = [*rows, *range(len(self._indices))][:BATCH] if len(self._indices) >= BATCH else list(rows)
+        chosen = [*dict.fromkeys([*self._bad_rows, *range(len(self._indices))])][:BATCH]
         batch = self._samples.batch([self._indices[row] for row in chosen])
         logits, labels = _logits(task, batch, training=self._split == "training"), self._labels
         largest = None if labels is None or labels.is_floating_point() else int(labels.max())
@@ -138,21 +139,19 @@ class _Excerpt:
             )
             return
         is_finite = bool(task.loss(logits, batch).isfinite())
-        if self._bad is not None:
+        if self._bad_rows:
             effect = "which the model tolerates" if is_finite else "so that the loss is not finite"
             yield Finding("warning" if is_finite else "mistake", f"{self._bad_inputs()}, {effect}; clean the data")
         elif not is_finite:
             yield Finding("warning", f"the loss of the first {self._split} batch is not finite")
 
     def _bad_inputs(self) -> str:
-        assert self._bad is not None
-        number, total = int(self._bad.flatten(1).any(1).sum()), len(self._bad)
         where = f"data: {self._split} inputs"
-        if self._bad.dim() == 2:
+        if self._has_columns:
             columns = self._bad.any(0).nonzero()[:, 0].tolist()
             named = ", ".join(map(self._samples.column, columns[:8])) + (", ..." if len(columns) > 8 else "")
             where = f"data: {self._split} feature column{'s' if len(columns) > 1 else ''} {named}"
-        return f"{where}: NaN or infinite in {number} of {total} samples"
+        return f"{where}: NaN or infinite in {len(self._bad_rows)} of {len(self._bad)} samples"
 
 
 def _indices(samples: ImageSamples) -> Sequence[int]:

@@ -50,7 +50,7 @@ def test_the_estimator_itself_loads_by_the_flavour_of_its_library(
     monkeypatch.setattr(sys, "path", [*sys.path])
     task = EstimatorTask(kind="estimator", _target_=target)  # type: ignore[call-arg]
     split = held_out_split(TableData(kind="table", format="csv", path=str(table), target="good"), "classification")
-    estimator = make_estimator(task, 0, 1, has_categories=True)
+    estimator = make_estimator(task, 0, 1, split.encoding)
     fitted = split.model(estimator, native=is_native(task, estimator_class(task)))
     estimator.fit(fitted.inputs(split.train.features), split.train.targets)
     (tmp_path / "checkpoint").mkdir()

@@ -56,7 +56,7 @@ def save_estimator(checkpoint: Path, table: Path) -> None:
     pd.DataFrame({"size": range(40), "good": ["y", "n"] * 20}).to_csv(table, index=False)
     task = EstimatorTask(kind="estimator", _target_="sklearn.linear_model.LogisticRegression")  # type: ignore[call-arg]
     split = held_out_split(TableData(kind="table", format="csv", path=str(table), target="good"), "classification")
-    fitted = split.model(estimator := make_estimator(task, 0, 1, has_categories=False), native=False)
+    fitted = split.model(estimator := make_estimator(task, 0, 1, split.encoding), native=False)
     estimator.fit(fitted.inputs(split.train.features), split.train.targets)
     checkpoint.mkdir()
     fitted.save(checkpoint)

@@ -45,8 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(folder: Path) -> dict[str, Recorder]:
-    first: dict[str, Recorder] = on_two_workers(scenario, folder)[0]
-    return first
+    return on_two_workers(scenario, folder)[0]
 
 
 @pytest.mark.parametrize(

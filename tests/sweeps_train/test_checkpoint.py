@@ -260,16 +260,6 @@ class Estimating(torch.optim.SGD):
                 parameter.data.add_(parameter.grad, alpha=-group["lr"] * group["distance"])
 
 
-@pytest.mark.parametrize("background", [False, True])
-def test_what_an_optimizer_has_learned_about_its_groups_is_resumed(background: bool, tmp_path: Path) -> None:
-    own = {"_target_": f"{__name__}.Estimating"}
-    changes: dict[str, Any] = {"train": {"optimizer": own, "lr": 1.0}, "checkpoint": {"background": background}}
-    config = configured(IMAGES, **changes)
-    unbroken = run(config)
-    run(config, tmp_path, stop_when_asked=STOP_AT_STEP_5)
-    assert run(config, tmp_path).final["eval/loss"] == unbroken.final["eval/loss"]
-
-
 class WithShortMoments(torch.optim.Optimizer):
     """A user's own optimizer that keeps moments in 16 bits, and counts in whole numbers."""
 
@@ -305,10 +295,23 @@ class ChannelsLast(torch.nn.Sequential):
         self.to(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_a_model_with_another_order_in_memory_is_resumed_exactly(optimizer: str, tmp_path: Path) -> None:
-    model = {"kind": "custom", "_target_": f"{__name__}.ChannelsLast"}
-    config = configured({**IMAGES, "model": model}, train={"optimizer": optimizer})
+OWN_MODEL = {"kind": "custom", "_target_": f"{__name__}.ChannelsLast"}
+OWN_OPTIMIZER = {"optimizer": {"_target_": f"{__name__}.Estimating"}, "lr": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("model", "train", "background"),
+    [
+        pytest.param(OWN_MODEL, {"optimizer": "adamw"}, False, id="order in memory, adamw"),
+        pytest.param(OWN_MODEL, {"optimizer": "sgd"}, False, id="order in memory, sgd"),
+        pytest.param(IMAGES["model"], OWN_OPTIMIZER, False, id="learned about groups"),
+        pytest.param(IMAGES["model"], OWN_OPTIMIZER, True, id="learned about groups, background"),
+    ],
+)
+def test_a_users_own_model_and_optimizer_are_resumed_exactly(
+    model: dict[str, Any], train: dict[str, Any], background: bool, tmp_path: Path
+) -> None:
+    config = configured({**IMAGES, "model": model}, train=train, checkpoint={"background": background})
     unbroken = run(config)
     run(config, tmp_path, stop_when_asked=STOP_AT_STEP_5)
     assert run(config, tmp_path).final["eval/loss"] == unbroken.final["eval/loss"]

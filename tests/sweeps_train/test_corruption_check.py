@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from training_runs import IMAGES, configured, exits_of_workers, on_workers, run
+from training_runs import IMAGES, after_each_step, configured, exits_of_workers, on_workers, run
 
 from sweeps.worker_error import FROM_OUTSIDE
 from sweeps_train.errors import SilentCorruption
-from sweeps_train.lanes import lane
+from sweeps_train.lanes.lane import Lane
 
 CHECKED = {"max_steps": 8, "global_batch_size": 402, "deterministic": True, "corruption_check_every": 2}
 BATCH_NORM_AND_DROPOUT: dict[str, Any] = {**IMAGES, "model": {"kind": "conv_net", "channels": 4, "dropout": 0.2}}
 
 
-def flip_a_bit(rank: int, at_step: int) -> None:
-    """Flip the lowest bit of one weight on one worker, after a step."""
-    step = lane.Lane.end_step
-
-    def flipped(self: lane.Lane, *made: Any) -> None:
-        step(self, *made)
-        if self.progress.step == at_step and dist.get_rank() == rank:
-            weight = next(iter(self.strategy.parameters.values())).data.view(torch.int32)
-            weight.view(-1)[3] ^= 1
-
-    lane.Lane.end_step = flipped  # type: ignore[method-assign] # in a process of its own
+def flip_a_bit(of: Lane) -> None:
+    """Flip the lowest bit of one weight on the last worker, after the third step."""
+    if of.progress.step == 3 and of.workers.rank == of.workers.size - 1:
+        weight = next(iter(of.strategy.parameters.values())).data.view(torch.int32)
+        weight.view(-1)[3] ^= 1
 
 
 def training(every: int | None) -> list[tuple[int, dict[str, float]]]:
@@ -44,8 +36,8 @@ def both() -> Any:
     ]
 
 
-def corrupted(rank: int) -> str:
-    flip_a_bit(rank, at_step=3)
+def corrupted() -> str:
+    after_each_step(pytest.MonkeyPatch(), flip_a_bit)  # in a process of its own
     try:
         run(configured(IMAGES, train=CHECKED))
     except SilentCorruption as error:
@@ -62,14 +54,14 @@ def test_a_training_with_checks_is_the_same_as_without(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_names_the_worker_that_differs_from_most(tmp_path: Path) -> None:
-    _, (*others, found) = exits_of_workers(3, partial(corrupted, 2), tmp_path)
+    _, (*others, found) = exits_of_workers(3, corrupted, tmp_path)
     assert re.match(r"silent data corruption after step 4: worker 2 on \S+ computed another loss", found)
     assert found.endswith("than the other 2 workers")
     assert "nothing" not in others, "they end, too"
 
 
 def test_of_two_workers_both_are_named(tmp_path: Path) -> None:
-    _, texts = exits_of_workers(2, partial(corrupted, 1), tmp_path)
+    _, texts = exits_of_workers(2, corrupted, tmp_path)
     for text in texts:
         assert re.match(r"silent data corruption after step 4: workers 0 on \S+, 1 on \S+ compute different", text)
 

@@ -77,7 +77,7 @@ def config(model: str, **strategy: Any) -> TrainingConfig:
 
 
 def losses(model: str, **strategy: Any) -> list[float]:
-    return [metrics["eval/loss"] for _, metrics, *_ in run(config(model, **strategy)).reports]
+    return run(config(model, **strategy)).eval_losses
 
 
 def compressed() -> str:
@@ -206,7 +206,7 @@ def losses_of_marked(which: str) -> list[float]:
     train = {"max_steps": 8, "global_batch_size": 24, "micro_batch_size": micro, "eval_every": 1}
     sgd = {"optimizer": "sgd", "momentum": 0.0, "lr": 0.1}
     base = {**IMAGES, "model": {"kind": "custom", "_target_": "test_ddp.Sometimes"}, "data": data}
-    return [metrics["eval/loss"] for _, metrics, *_ in run(configured(base, train=train | sgd)).reports]
+    return run(configured(base, train=train | sgd)).eval_losses
 
 
 @pytest.mark.parametrize("which", ["late", "in some micro batches"])

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from checkpoints import tensors_of
 from test_checkpoint_evaluation import Late
 from torch import nn
-from training_runs import IMAGES, Recorder, configured, on_two_workers, run
+from training_runs import IMAGES, STOP_AT_STEP_6, Recorder, configured, on_two_workers, run
 
 from sweeps_train.config import Train
 from sweeps_train.memory.out_of_memory import OutOfMemoryHandler
@@ -44,9 +44,13 @@ def train(folder: Path, reaction: str, **more: Any) -> Recorder:
     return run(configured(IMAGES, train={"on_divergence": reaction, **more}), folder)
 
 
-def test_a_training_that_diverges_ends_with_its_next_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stop_when_asked", [None, STOP_AT_STEP_6, STOP_AT_STEP_6 + 1])
+def test_a_training_that_diverges_ends_with_its_next_log_also_if_it_is_to_stop_there_or_at_its_report(
+    stop_when_asked: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     poisoned(monkeypatch, [5])
-    recorder = train(tmp_path, "stop", max_steps=20)
+    config = configured(IMAGES, train={"on_divergence": "stop", "max_steps": 20})
+    recorder = run(config, tmp_path, stop_when_asked=stop_when_asked)
     assert [(step, done) for step, *_, done in recorder.reports] == [(4, False), (6, True)]
     assert math.isnan(recorder.final["eval/loss"])
     assert recorder.reports[-1][2] is None  # no checkpoint of such weights
@@ -102,6 +106,16 @@ def test_a_training_goes_back_and_leaves_out_the_samples(tmp_path: Path, monkeyp
     assert [progress.samples for progress in recorder.progress] == [4 * 400, (4 + 2 + 4) * 400]
     (note,) = recorder.notes
     assert note.endswith("not finite; the training goes back to its last checkpoint and leaves these samples out")
+
+
+@pytest.mark.parametrize(("diverges_at", "ends_at", "samples"), [(6, 6, 8 * 400), (8, 5, 9 * 400)])
+def test_samples_that_are_left_out_count_towards_the_epochs(
+    diverges_at: int, ends_at: int, samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned(monkeypatch, [diverges_at])
+    recorder = train(tmp_path, "restore", max_steps=None, epochs=8 * 400 / 1707)
+    assert [(step, done) for step, *_, done in recorder.reports] == [(4, False), (ends_at, True)]
+    assert recorder.progress[-1].samples == samples
 
 
 @pytest.mark.parametrize("max_grad_norm", [1.0, None])
@@ -169,8 +183,7 @@ def with_one_that_diverges() -> dict[str, Recorder]:
 
 @pytest.fixture(scope="module")
 def two_workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorder]:
-    first: dict[str, Recorder] = on_two_workers(with_one_that_diverges, tmp_path_factory.mktemp("two-workers"))[0]
-    return first
+    return on_two_workers(with_one_that_diverges, tmp_path_factory.mktemp("two-workers"))[0]
 
 
 def test_all_workers_react_alike_if_only_one_diverges(two_workers: dict[str, Recorder]) -> None:

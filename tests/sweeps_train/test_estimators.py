@@ -303,7 +303,7 @@ def test_an_own_class_gets_its_arguments_as_they_are(
     arguments = {"mc": 20, "class_weight": {"a": 1}, "monotonic_cst": {"x": 1}}
     config = configured("own_trees.Trees", path=str(cities), column="good", arguments=arguments)
     encoding = learn_encoding(config.data, "classification", read_split(config.data, "classification")[0])
-    made = make_estimator(config.task, 0, 1, has_categories=False, encoding=encoding)
+    made = make_estimator(config.task, 0, 1, encoding)
     assert {name: made.get_params()[name] for name in arguments} == arguments
 
 
@@ -454,33 +454,26 @@ def test_arguments_that_an_estimator_does_not_take_are_found() -> None:
     assert "C" in names
 
 
+UNKNOWN, IGNORED = "task._target_={} takes no argument '{}'", "has no effect beside LightGBM's own {0}; name it {0}"
+KNOWN = {"bagging_fraction": 0.9, "lambda_l2": 0.5}
+
+
 @pytest.mark.parametrize(
-    ("target", "arguments", "name"),
+    ("target", "name", "known", "reason"),
     [
-        ("xgboost.XGBClassifier", {"max_dept": 3, "eta": 0.1}, "max_dept"),
-        ("lightgbm.LGBMClassifier", {"num_leafs": 3, "bagging_fraction": 0.9}, "num_leafs"),
+        ("xgboost.XGBClassifier", "max_dept", {"eta": 0.1}, UNKNOWN.format("xgboost.XGBClassifier", "max_dept")),
+        ("lightgbm.LGBMClassifier", "num_leafs", KNOWN, UNKNOWN.format("lightgbm.LGBMClassifier", "num_leafs")),
+        ("lightgbm.LGBMClassifier", "eta", KNOWN, IGNORED.format("learning_rate")),
+        ("lightgbm.LGBMClassifier", "max_leaves", KNOWN, IGNORED.format("num_leaves")),
+        ("lightgbm.LGBMClassifier", "l1_regularization", KNOWN, IGNORED.format("reg_alpha")),
+        ("lightgbm.LGBMClassifier", "min_data_per_leaf", KNOWN, IGNORED.format("min_child_samples")),
     ],
 )
-def test_arguments_that_a_library_does_not_know_are_found_by_trying(
-    target: str, arguments: dict[str, Any], name: str
+def test_arguments_that_a_library_does_not_know_or_ignores_are_found_by_trying(
+    target: str, name: str, known: dict[str, float], reason: str
 ) -> None:
-    (mistake,) = probe_mistakes(configured(target, arguments=arguments))
-    assert mistake == f"task.arguments.{name}=3: task._target_={target} takes no argument {name!r}"
-
-
-@pytest.mark.parametrize(
-    ("name", "own"),
-    [
-        ("eta", "learning_rate"),
-        ("max_leaves", "num_leaves"),
-        ("l1_regularization", "reg_alpha"),
-        ("min_data_per_leaf", "min_child_samples"),
-    ],
-)
-def test_other_names_of_arguments_that_lightgbm_ignores_are_found_by_trying(name: str, own: str) -> None:
-    arguments = {name: 2, "bagging_fraction": 0.9, "lambda_l2": 0.5}
-    (mistake,) = probe_mistakes(configured("lightgbm.LGBMClassifier", arguments=arguments))
-    assert mistake == f"task.arguments.{name}=2: has no effect beside LightGBM's own {own}; name it {own}"
+    (mistake,) = probe_mistakes(configured(target, arguments={name: 2, **known}))
+    assert mistake == f"task.arguments.{name}=2: {reason}"
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def trained(model: dict[str, Any], folder: Path, train: dict[str, Any] | None = 
     return run(configured(TEXT, model=model, train=train or {}), folder, **options)
 
 
-def curve(recorder: Recorder) -> list[float]:
-    return [metrics["eval/loss"] for _, metrics, _, _ in recorder.reports]
+def curve(model: dict[str, Any], folder: Path, train: dict[str, Any] | None = None, **options: Any) -> list[float]:
+    return trained(model, folder, train, **options).eval_losses
 
 
 @pytest.mark.parametrize("quantization", ["nf4", pytest.param("int8", marks=pytest.mark.slow)])
@@ -57,10 +57,10 @@ def test_a_quantized_base_has_small_weights_and_adapters_learn_on_it(quantizatio
     assert sizes[1] < (0.35 if quantization == "int8" else 0.25) * sizes[0]  # adapters and norms included
     assert 0 < (logits(quantized) - logits(plain)).abs().max() < 4
 
-    whole = curve(trained({"quantization": quantization}, working_folder / "whole"))
+    whole = curve({"quantization": quantization}, working_folder / "whole")
     assert whole[-1] < whole[0]
     trained({"quantization": quantization}, working_folder / "parts", stop_when_asked=DURING_EVALUATION_AT_STEP_4)
-    resumed = curve(trained({"quantization": quantization}, working_folder / "parts", resume=True))
+    resumed = curve({"quantization": quantization}, working_folder / "parts", resume=True)
     assert resumed[-1] == whole[-1]
 
     checkpoint = working_folder / "whole" / "step-00000008"
@@ -90,13 +90,13 @@ def test_a_warm_worker_keeps_a_quantized_base_for_trials_of_the_same_and_frees_i
 ) -> None:
     write_prompts(working_folder)
     step = {"max_steps": 1, "eval_every": 1}
-    first = curve(trained({"quantization": "nf4"}, working_folder / "1", step))
+    first = curve({"quantization": "nf4"}, working_folder / "1", step)
     base: Any = worker_cache._cache["base model"][1]
     bare = weakref.ref(base._model)
     del base
     trained({"quantization": "nf4", "lora": {"r": 2, "use_dora": True}}, working_folder / "2", step)
     assert bare() is not None
-    again = curve(trained({"quantization": "nf4"}, working_folder / "3", step))
+    again = curve({"quantization": "nf4"}, working_folder / "3", step)
     assert again == first
 
     trained({}, working_folder / "4", step)
@@ -116,11 +116,11 @@ KINDS_OF_LORA: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("lora", [{"use_rslora": True}, {"use_dora": True}, {"modules_to_save": ["embed_tokens"]}])
 def test_further_kinds_of_lora_are_trained_saved_resumed_and_merged(lora: dict[str, Any], working_folder: Path) -> None:
     write_prompts(working_folder)
-    plain = curve(trained({"lora": ADAPTERS}, working_folder / "plain"))
-    whole = curve(trained({"lora": ADAPTERS | lora}, working_folder / "whole"))
+    plain = curve({"lora": ADAPTERS}, working_folder / "plain")
+    whole = curve({"lora": ADAPTERS | lora}, working_folder / "whole")
     assert whole != plain
     trained({"lora": ADAPTERS | lora}, working_folder / "parts", stop_when_asked=DURING_EVALUATION_AT_STEP_4)
-    resumed = curve(trained({"lora": ADAPTERS | lora}, working_folder / "parts", resume=True))
+    resumed = curve({"lora": ADAPTERS | lora}, working_folder / "parts", resume=True)
     assert resumed[-1] == whole[-1]
     checkpoint = working_folder / "whole" / "step-00000008"
     merged = load_model(checkpoint, merge=True)
@@ -130,7 +130,7 @@ def test_further_kinds_of_lora_are_trained_saved_resumed_and_merged(lora: dict[s
 
     assert torch.equal(logits(AutoModelForCausalLM.from_pretrained(working_folder / "saved")), logits(merged))
     # A trained module does not stay in the base model of the next trial.
-    assert curve(trained({"lora": ADAPTERS}, working_folder / "after")) == plain
+    assert curve({"lora": ADAPTERS}, working_folder / "after") == plain
 
 
 def test_each_kind_of_lora_changes_the_layers_that_it_should() -> None:
@@ -237,10 +237,10 @@ OPTIMIZERS: list[Any] = [
 def test_a_training_with_another_optimizer_is_resumed_exactly(optimizer: Any, working_folder: Path) -> None:
     write_prompts(working_folder)
     train = {"optimizer": optimizer, "lr": 1e-3}
-    whole = curve(trained({"lora": None}, working_folder / "whole", train))
+    whole = curve({"lora": None}, working_folder / "whole", train)
     assert whole[-1] < whole[0]
     trained({"lora": None}, working_folder / "parts", train, stop_when_asked=DURING_EVALUATION_AT_STEP_4)
-    assert curve(trained({"lora": None}, working_folder / "parts", train, resume=True))[-1] == whole[-1]
+    assert curve({"lora": None}, working_folder / "parts", train, resume=True)[-1] == whole[-1]
     if optimizer == "adamw_8bit":
         state = load_file(working_folder / "whole" / "step-00000008" / "training_state.safetensors")
         types = {each.dtype for name, each in state.items() if name.startswith("state1:")}
@@ -258,7 +258,7 @@ def on_fsdp() -> dict[str, Any]:
             config = configured(TEXT, model=model, train=train, strategy={"kind": kind})
             folder = Path(name, kind)
             run(config, folder, stop_when_asked=DURING_EVALUATION_AT_STEP_4)
-            results[name, kind] = curve(run(config, folder, resume=True))
+            results[name, kind] = run(config, folder, resume=True).eval_losses
     try:
         run(
             configured(TEXT, model={"lora": None}, train={"optimizer": OPTIMIZERS[2]}, strategy={"kind": "fsdp"}),

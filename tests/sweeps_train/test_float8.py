@@ -114,8 +114,7 @@ def test_a_language_model_learns_is_saved_and_loads_as_a_plain_one(
     emulated(monkeypatch)
     in_8_bits = run(configured(TEXT, **WHOLE), working_folder / "8")
     in_16_bits = run(configured(TEXT, **{**WHOLE, "train": {"lr": 1e-3, "precision": "bf16"}}), working_folder / "16")
-    losses = [metrics["eval/loss"] for _, metrics, _, _ in in_8_bits.reports]
-    assert losses[-1] < losses[0]
+    assert in_8_bits.eval_losses[-1] < in_8_bits.eval_losses[0]
     assert in_8_bits.final["eval/loss"] != in_16_bits.final["eval/loss"]
     assert in_8_bits.final["eval/loss"] == pytest.approx(in_16_bits.final["eval/loss"], rel=0.02)
     saved = load_model(working_folder / "8" / "step-00000008")
@@ -144,7 +143,7 @@ def losses_of_two_workers() -> list[float]:
     with pytest.MonkeyPatch.context() as patch:
         emulated(patch)
         config = configured(TEXT, **WHOLE, strategy={"kind": "fsdp"})
-        return [metrics["eval/loss"] for _, metrics, _, _ in run(config).reports]
+        return run(config).eval_losses
 
 
 @needs_torchao
@@ -153,5 +152,4 @@ def test_fsdp_has_the_losses_of_one_worker(working_folder: Path, monkeypatch: py
     write_prompts(working_folder)
     sharded = on_two_workers(losses_of_two_workers, working_folder)[0]
     emulated(monkeypatch)
-    alone = [metrics["eval/loss"] for _, metrics, _, _ in run(configured(TEXT, **WHOLE)).reports]
-    assert sharded == pytest.approx(alone, rel=0.01)
+    assert sharded == pytest.approx(run(configured(TEXT, **WHOLE)).eval_losses, rel=0.01)

@@ -18,7 +18,7 @@ from checkpoints import assert_same
 from pydantic import TypeAdapter
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from training_runs import IMAGES, PACKED, TEXT, Recorder, configured, on_workers, run, write_prompts
+from training_runs import IMAGES, PACKED, TEXT, configured, on_workers, run, write_prompts
 
 from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps_train.compat.flop_count import FlopCount, attention_flops
@@ -26,7 +26,7 @@ from sweeps_train.compat.torch import lock_pages, unlock_pages
 from sweeps_train.config import Strategy, TrainingConfig
 from sweeps_train.config.process import process_environment
 from sweeps_train.data.packing import IGNORED
-from sweeps_train.devices.device_operations import device_module, empty_cache
+from sweeps_train.devices.device_operations import empty_cache
 from sweeps_train.devices.worker_device import worker_device
 from sweeps_train.models.float8 import check_float8
 from sweeps_train.snapshots import snapshot
@@ -82,11 +82,6 @@ def device(request: pytest.FixtureRequest, working_folder: Path) -> Iterator[tor
         torch.accelerator.empty_cache()
 
 
-def losses(recorder: Recorder) -> list[float]:
-    """Losses of all evaluations."""
-    return [metrics["eval/loss"] for _, metrics, *_ in recorder.reports]
-
-
 def changed(config: TrainingConfig, **train: Any) -> TrainingConfig:
     return replace(config, train=replace(config.train, **train))
 
@@ -94,8 +89,8 @@ def changed(config: TrainingConfig, **train: Any) -> TrainingConfig:
 @on_both
 def test_a_training_in_bf16_has_nearly_the_losses_of_one_in_fp32(device: torch.device) -> None:
     exact, rounded = run(LORA), run(changed(LORA, precision="bf16"))
-    assert losses(rounded) == pytest.approx(losses(exact), rel=0.02)
-    assert losses(rounded) != losses(exact)
+    assert rounded.eval_losses == pytest.approx(exact.eval_losses, rel=0.02)
+    assert rounded.eval_losses != exact.eval_losses
 
 
 @on_gpu
@@ -106,9 +101,9 @@ def test_multiplying_8_bit_numbers_has_nearly_the_losses_of_16(device: torch.dev
     except ValueError as error:
         pytest.skip(str(error))
     whole = configured(TEXT, model={"lora": None}, train={"lr": 1e-3, "precision": "bf16"})
-    in_8_bits = losses(run(changed(whole, precision="fp8")))
-    assert in_8_bits != losses(run(whole))
-    assert in_8_bits == pytest.approx(losses(run(whole)), rel=0.02)
+    in_8_bits = run(changed(whole, precision="fp8")).eval_losses
+    assert in_8_bits != run(whole).eval_losses
+    assert in_8_bits == pytest.approx(run(whole).eval_losses, rel=0.02)
 
 
 @on_gpu
@@ -116,7 +111,7 @@ def test_a_gpu_computes_what_a_cpu_does(device: torch.device, monkeypatch: pytes
     on_device = run(LORA)
     monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
     worker_cache._cache.clear()
-    assert losses(on_device) == pytest.approx(losses(run(LORA)), rel=1e-3)
+    assert on_device.eval_losses == pytest.approx(run(LORA).eval_losses, rel=1e-3)
 
 
 @on_both
@@ -126,7 +121,7 @@ def test_trials_in_one_process_share_the_base_and_not_each_others_results(device
     run(configured(TEXT, model={"lora": {"r": 8}}, train={"max_steps": 2, "precision": "fp32"}))
     again = run(LORA)
     assert worker_cache._cache["base model"][1] is base
-    assert losses(again) == pytest.approx(losses(first), rel=1e-4)
+    assert again.eval_losses == pytest.approx(first.eval_losses, rel=1e-4)
 
 
 @on_gpu
@@ -153,7 +148,7 @@ def test_a_micro_batch_that_does_not_fit_is_halved_until_it_does(
     train = {"max_steps": 2, "eval_every": 2, "global_batch_size": 1600, "precision": "fp32", "tf32": False}
     plenty = run(configured(big, train={**train, "micro_batch_size": 50}))
     empty_cache(device)
-    module = device_module(device)
+    module = torch.get_device_module(device)
     total = module.get_device_properties(device).total_memory
     module.set_per_process_memory_fraction((torch.accelerator.memory_reserved() + 160 * MIB) / total, device)
     try:
@@ -161,7 +156,7 @@ def test_a_micro_batch_that_does_not_fit_is_halved_until_it_does(
     finally:
         module.set_per_process_memory_fraction(1.0, device)
     assert any("out of memory: micro batches have" in note for note in scarce.notes)
-    assert losses(scarce) == pytest.approx(losses(plenty), rel=1e-3)
+    assert scarce.eval_losses == pytest.approx(plenty.eval_losses, rel=1e-3)
 
 
 @on_gpu
@@ -172,7 +167,7 @@ def test_a_micro_batch_that_does_not_fit_is_halved_until_it_does(
 def test_a_compiled_model_trains_as_one_that_is_not(device: torch.device) -> None:
     plain = configured(TEXT, model={"lora": {"r": 4, "dropout": 0.0}}, train={"max_steps": 4, "precision": "fp32"})
     try:
-        assert losses(run(changed(plain, compile=True))) == pytest.approx(losses(run(plain)), rel=1e-2)
+        assert run(changed(plain, compile=True)).eval_losses == pytest.approx(run(plain).eval_losses, rel=1e-2)
     finally:
         torch.compiler.reset()
 
@@ -205,7 +200,7 @@ def test_steps_that_are_replayed_as_cuda_graphs_have_the_losses_of_others(
     replayed.clear()
     plain = run(changed(config, cuda_graphs=False))
     assert not replayed
-    assert losses(graphs) == pytest.approx(losses(plain), rel=2e-3)
+    assert graphs.eval_losses == pytest.approx(plain.eval_losses, rel=2e-3)
 
 
 @on_gpu
@@ -239,7 +234,7 @@ def test_a_model_that_waits_for_the_gpu_trains_without_cuda_graphs(
     if device.type != "cuda":
         pytest.skip("CUDA alone has them")
     config = configured(TEXT, model={"lora": {"r": 4, "dropout": 0.0}}, train={"max_steps": 8})
-    expected = losses(run(config))
+    expected = run(config).eval_losses
     logits = CausalLMTraining.logits
 
     def waiting(self: CausalLMTraining, *arguments: Any) -> torch.Tensor:
@@ -250,16 +245,16 @@ def test_a_model_that_waits_for_the_gpu_trains_without_cuda_graphs(
     monkeypatch.setattr(CausalLMTraining, "logits", waiting)
     recorder = run(config)
     assert len([each for each in recorder.notes if "not replayed as CUDA graphs" in each]) == 1
-    assert losses(recorder) == pytest.approx(expected, rel=2e-3)
+    assert recorder.eval_losses == pytest.approx(expected, rel=2e-3)
     monkeypatch.undo()
     torch.randn(2, device=device)
-    assert losses(run(config)) == pytest.approx(expected, rel=2e-3)  # the failure has left nothing behind
+    assert run(config).eval_losses == pytest.approx(expected, rel=2e-3)  # the failure has left nothing behind
 
 
 @on_gpu
 def test_memory_load_and_utilization_of_the_gpu_are_measured(device: torch.device) -> None:
     metrics = run(changed(LORA, peak_tflops=100.0)).final
-    total = device_module(device).get_device_properties(device).total_memory / MIB
+    total = torch.get_device_module(device).get_device_properties(device).total_memory / MIB
     assert 0 < metrics["system/gpu_memory_mib"] <= metrics["system/gpu_memory_reserved_mib"] < total
     assert 0 < metrics["train/flop_utilization"] < 1
 
@@ -283,13 +278,13 @@ def test_grouped_query_attention_is_counted_in_every_fused_kernel(device: torch.
 def every_strategy() -> dict[str, list[float]]:
     """Run on each worker."""
     trainings = {name: replace(LORA, strategy=STRATEGY.validate_python(each)) for name, each in STRATEGIES.items()}
-    return {name: losses(run(training)) for name, training in trainings.items()}
+    return {name: run(training).eval_losses for name, training in trainings.items()}
 
 
 @on_both
 @pytest.mark.timeout(600)
 def test_every_strategy_trains_alone_in_a_process_group(device: torch.device, working_folder: Path) -> None:
-    expected = losses(run(LORA))
+    expected = run(LORA).eval_losses
     (found,) = on_workers(1, every_strategy, working_folder, "nccl" if device.type == "cuda" else "gloo")
     assert set(found) == set(STRATEGIES)
     for name, each in found.items():
@@ -300,7 +295,7 @@ def twice() -> list[list[float]]:
     """Run in a process of its own: CUDA reads its environment once."""
     config = changed(configured(TEXT, train={"max_steps": 4}), deterministic=True)
     os.environ.update(process_environment(config.train, os.environ))
-    return [losses(run(config)) for _ in range(2)]
+    return [run(config).eval_losses for _ in range(2)]
 
 
 @on_both
@@ -391,7 +386,7 @@ def test_documents_kept_apart_by_variable_length_attention_have_the_losses_of_a_
     if not attended:
         pytest.skip("torch has no variable-length attention for this GPU")
     monkeypatch.setattr(attention, "_has_kernel", lambda *_: False)
-    assert losses(apart) == pytest.approx(losses(run(config)), rel=0.01)
+    assert apart.eval_losses == pytest.approx(run(config).eval_losses, rel=0.01)
 
 
 @on_gpu

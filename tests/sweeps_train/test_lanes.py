@@ -222,7 +222,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("lanes")
     write_prompts(folder)
     if num_workers == 2:
-        return on_two_workers(functools.partial(scenario, strategy), folder)[0]  # type: ignore[no-any-return]
+        return on_two_workers(functools.partial(scenario, strategy), folder)[0]
     with pytest.MonkeyPatch.context() as patches:
         patches.chdir(folder)
         return scenario(strategy)
@@ -349,14 +349,13 @@ def test_a_file_that_is_damaged_on_one_worker_ends_the_training_that_needs_it(tm
 
 
 def test_a_training_for_which_memory_is_too_small_alone_has_smaller_micro_batches_or_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     from sweeps_train.lanes.joint_passes import JointPasses
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SWEEPS_CACHE", str(tmp_path))
-    write_prompts(tmp_path)
+    monkeypatch.setenv("SWEEPS_CACHE", str(working_folder))
+    write_prompts(working_folder)
     compute, too_large = JointPasses._compute, text({"r": 5, "target_modules": "attention"}, {}, seed=9)
 
     def computes_or_fails(self: JointPasses, strategies: Sequence[Any], parts: Any, *batch: Any) -> Any:
@@ -382,12 +381,11 @@ def test_a_training_for_which_memory_is_too_small_alone_has_smaller_micro_batche
 
 
 def test_one_worker_of_a_sharding_strategy_recomputes_activations_in_lanes_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sweeps_train.strategies import layers
 
-    monkeypatch.chdir(tmp_path)
-    write_prompts(tmp_path)
+    write_prompts(working_folder)
     recomputed: list[bool] = []
 
     def checkpoints(*arguments: Any, **options: Any) -> Any:
@@ -404,13 +402,12 @@ def test_one_worker_of_a_sharding_strategy_recomputes_activations_in_lanes_too(
 
 
 def test_time_in_which_another_training_is_prepared_is_none_of_a_trainings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sweeps_train.steps import step_clock
     from sweeps_train.tasks.causal_lm import CausalLMTraining
 
-    monkeypatch.chdir(tmp_path)
-    write_prompts(tmp_path)
+    write_prompts(working_folder)
     built: list[int] = []
 
     def builds(*arguments: Any) -> Any:
@@ -456,7 +453,7 @@ def test_a_step_that_is_measured_ends_when_its_device_has_computed_it(monkeypatc
 
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
-    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    precision: str, working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sweeps_train.lanes import lane
     from sweeps_train.lanes.lane_strategy import LaneStrategy
@@ -476,8 +473,7 @@ def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
         return choose_micro_batch_size(*arguments)
 
     monkeypatch.setattr(lane, "choose_micro_batch_size", chooses)
-    monkeypatch.chdir(tmp_path)
-    write_prompts(tmp_path)
+    write_prompts(working_folder)
     monkeypatch.setattr(captured_passes, "_Graph", Graph)
     monkeypatch.setattr(Replays, "replayed", 0)
     monkeypatch.setattr(LaneStrategy, "capture_passes", lambda self, note: setattr(self, "capture_note", note))
@@ -527,14 +523,11 @@ JAMBA = {
 GPT2 = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
 
-def of_model(
-    folder: Path, patch: pytest.MonkeyPatch, kind: str, options: dict[str, Any], targets: str = "attention"
-) -> dict[str, Any]:
-    """Save a small model of this kind in the folder, which becomes the working folder; returns its config."""
+def of_model(folder: Path, kind: str, options: dict[str, Any], targets: str = "attention") -> dict[str, Any]:
+    """Save a small model of this kind in the working folder, and return its config."""
     import transformers as untyped
 
     transformers: Any = untyped
-    patch.chdir(folder)
     write_prompts(folder)
     shape = transformers.AutoConfig.for_model(kind, **SMALL, **options)
     transformers.AutoModelForCausalLM.from_config(shape).save_pretrained(kind)
@@ -565,10 +558,9 @@ def test_a_base_in_which_rows_of_one_training_change_those_of_another_is_not_sha
     targets: str,
     length: int,
     reason: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    working_folder: Path,
 ) -> None:
-    model = of_model(tmp_path, monkeypatch, kind, options, targets)
+    model = of_model(working_folder, kind, options, targets)
     config = configured(TEXT, model=model, data={"sequence_length": length}, train=OFTEN | {"max_steps": 1})
     (error,) = together(2, {"training": (config, Recorder(), None)}).ends
     assert (error is None) is (reason is None)
@@ -587,9 +579,9 @@ def test_a_gpu_whose_own_precision_is_fp16_trains_one_training_at_a_time(monkeyp
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out is set")
 @pytest.mark.parametrize(("kind", "options"), [("opt", OPT), ("gpt2", GPT2)])
 def test_trainings_whose_base_cannot_be_shared_train_one_after_another_if_the_feed_allows_it(
-    kind: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, options: dict[str, Any], working_folder: Path
 ) -> None:
-    model = of_model(tmp_path, monkeypatch, kind, options)
+    model = of_model(working_folder, kind, options)
     configs = [configured({**TEXT, "seed": seed}, model=model, train=OFTEN) for seed in (1, 2, 3)]
     recorders = [Recorder(), FailingRecorder(), Recorder()]
     pairs = zip(configs, recorders, strict=True)

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
-from training_runs import IMAGES, TEXT, configured, run, write_prompts
+from training_runs import IMAGES, STOP_AT_STEP_4, TEXT, configured, run, write_prompts
 
 from sweeps_train.__main__ import main
 from sweeps_train.config import TRAINING_CONFIG, Train
 from sweeps_train.data.sample_order import SampleOrder, held_out_indices
 from sweeps_train.one_batch_check import examine
-from sweeps_train.reports.progress import count_steps
+from sweeps_train.reports.progress import Progress, count_steps
 from sweeps_train.steps.optimizer import build_optimizer, learning_rate
 
 
@@ -45,10 +45,21 @@ def test_epochs_count_passes_over_the_data() -> None:
     assert recorder.final["train/epoch"] == pytest.approx(7 * 400 / 1707)
 
 
+@pytest.mark.parametrize("size", [200, 400, 800])
+def test_epochs_are_those_of_the_config_also_if_the_size_of_the_batch_changes_between(
+    size: int, tmp_path: Path
+) -> None:
+    """As PBT changes it when a trial continues from the checkpoint of another one."""
+    in_epochs = {"max_steps": None, "epochs": 1.5}
+    run(configured(IMAGES, train=in_epochs), tmp_path, stop_when_asked=STOP_AT_STEP_4)
+    recorder = run(configured(IMAGES, train=in_epochs | {"global_batch_size": size}), tmp_path)
+    assert recorder.progress[-1].samples == 1600 + math.ceil((1.5 * 1707 - 1600) / size) * size
+
+
 def test_a_training_is_no_step_longer_for_the_rounding_of_its_epochs() -> None:
     assert 1.1 * 50_000 / 100 > 550
-    assert count_steps(Train(epochs=1.1), num_samples=50_000, global_batch_size=100) == 550
-    assert count_steps(Train(epochs=1.1), num_samples=50_001, global_batch_size=100) == 551
+    assert count_steps(Train(epochs=1.1), num_samples=50_000, global_batch_size=100, done=Progress()) == 550
+    assert count_steps(Train(epochs=1.1), num_samples=50_001, global_batch_size=100, done=Progress()) == 551
 
 
 @pytest.mark.parametrize(
@@ -170,6 +181,34 @@ def test_classes_may_be_whole_numbers_of_any_type(dtype: str) -> None:
     config["data"] |= {"_target_": f"{__name__}.labels_of_type", "arguments": {"dtype": dtype}}
     assert [each for each in examine(configured(config), num_workers=1) if each.kind == "mistake"] == []
     assert run(configured(config)).final["eval/accuracy"] == 1.0
+
+
+class Tolerant(nn.Module):
+    """A user's own model that takes samples of any shape, with gaps."""
+
+    def __init__(self, values: int):
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(values), nn.Linear(values, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.norm(inputs.nan_to_num().view(len(inputs), -1)))
+
+
+def with_a_gap(shape: list[int]) -> tuple[TensorDataset, TensorDataset]:
+    inputs = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    inputs.view(-1)[3] = math.nan
+    samples = TensorDataset(inputs, torch.arange(len(inputs)) % 3)
+    return samples, samples
+
+
+@pytest.mark.parametrize("shape", [[20], [20, 5], [6, 5], [20, 1, 4, 4]], ids=str)
+def test_a_gap_that_a_model_tolerates_is_a_warning_for_samples_of_any_shape_and_number(shape: list[int]) -> None:
+    config = custom()
+    config["data"] |= {"_target_": f"{__name__}.with_a_gap", "arguments": {"shape": shape}}
+    config["model"] |= {"_target_": f"{__name__}.Tolerant", "arguments": {"values": math.prod(shape[1:])}}
+    found = list(examine(configured(config), num_workers=1))
+    assert [each.kind for each in found] == ["warning", "warning"]
+    assert f"NaN or infinite in 1 of {shape[0]} samples, which the model tolerates" in found[0].text
 
 
 def partly_labelled() -> tuple[TensorDataset, TensorDataset]:

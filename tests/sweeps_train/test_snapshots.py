@@ -20,7 +20,7 @@ from checkpoints import assert_same
 from fork_server import run_forked
 from processes import process_with
 from training_runs import IMAGES as SMALL_IMAGES
-from training_runs import TEXT, Recorder, configured, on_two_workers, run, write_prompts
+from training_runs import TEXT, Recorder, after_each_step, configured, on_two_workers, run, write_prompts
 from waiting import wait_until
 
 from sweeps_train.checkpoints import checkpoint, integrity, resumption, saver
@@ -100,7 +100,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_one_waits_f
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
-    write, step = HolderConnection.write, lane.Lane.end_step
+    write = HolderConnection.write
 
     def slow(self: HolderConnection, path: Path, *arguments: Any) -> Any:
         number = int(path.name.removeprefix("step-"))
@@ -111,14 +111,13 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_one_waits_f
         events.append(f"wrote {number}")
         return state
 
-    def end_step(self: lane.Lane, *made: Any) -> None:
-        step(self, *made)
-        events.append(f"step {self.progress.step}")
-        if self.progress.step == 3:
+    def after_step(of: lane.Lane) -> None:
+        events.append(f"step {of.progress.step}")
+        if of.progress.step == 3:
             wait_until(lambda: "writes 2" in events)
 
     monkeypatch.setattr(HolderConnection, "write", slow)
-    monkeypatch.setattr(lane.Lane, "end_step", end_step)
+    after_each_step(monkeypatch, after_step)
     recorder = run(configured(IMAGES, train={"max_steps": 6, "eval_every": 2}), tmp_path)
     assert events.index("writes 2") < events.index("step 4") < events.index("wrote 2") < events.index("writes 4")
     assert [step for step, *_ in recorder.checkpoints] == [2, 4]
@@ -160,7 +159,7 @@ def test_a_small_state_is_flushed_to_the_disk_without_a_holder_while_the_trainin
     monkeypatch.setattr(saver, "HOLDER_S", 60.0)  # a busy machine may need longer than the usual limit
     taken = count_overwritten(monkeypatch)
     events: list[str] = []
-    finish, step = checkpoint.finish, lane.Lane.end_step
+    finish = checkpoint.finish
 
     def finish_slowly(folder: Path, path: Path, sums: Any) -> None:
         number = int(path.name.removeprefix("step-"))
@@ -169,12 +168,8 @@ def test_a_small_state_is_flushed_to_the_disk_without_a_holder_while_the_trainin
         finish(folder, path, sums)
         events.append(f"wrote {number}")
 
-    def end_step(self: lane.Lane, *made: Any) -> None:
-        step(self, *made)
-        events.append(f"step {self.progress.step}")
-
     monkeypatch.setattr(checkpoint, "finish", finish_slowly)
-    monkeypatch.setattr(lane.Lane, "end_step", end_step)
+    after_each_step(monkeypatch, lambda of: events.append(f"step {of.progress.step}"))
     recorder = run(configured(SMALL_IMAGES, train=EVERY_STEP), tmp_path)
     assert events.index("step 2") < events.index("wrote 1") < events.index("wrote 2") < events.index("wrote 4")
     assert [step for step, *_ in recorder.checkpoints] == [1, 2, 3]
@@ -340,14 +335,12 @@ def test_a_checkpoint_whose_holder_was_killed_is_written_by_the_worker(tmp_path:
 def test_a_training_whose_holder_is_killed_continues_and_has_the_same_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end = lane.Lane.end_step
 
-    def end_step(self: lane.Lane, *made: Any) -> None:
-        end(self, *made)
-        if self.progress.step == 3:
+    def after_step(of: lane.Lane) -> None:
+        if of.progress.step == 3:
             os.kill(process_with(str(holder_folder(tmp_path / "memory"))), signal.SIGKILL)
 
-    monkeypatch.setattr(lane.Lane, "end_step", end_step)
+    after_each_step(monkeypatch, after_step)
     run(configured(IMAGES, train=EVERY_STEP), tmp_path / "memory")
     monkeypatch.undo()
     run(configured(IMAGES, train=EVERY_STEP, checkpoint={"background": False}), tmp_path / "direct")

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from training_runs import IMAGES as SMALL_IMAGES
 from training_runs import (
     TEXT,
+    after_each_step,
     configured,
     exits_of_workers,
     kill_in_step_5,
@@ -35,7 +36,7 @@ from sweeps_train.checkpoints import resumption
 from sweeps_train.checkpoints.checkpoint import complete_checkpoints
 from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage
 from sweeps_train.checkpoints.training_state import STATE_FILE, TENSORS_FILE
-from sweeps_train.lanes import lane
+from sweeps_train.lanes.lane import Lane
 from sweeps_train.snapshots import connection, link, snapshot
 from sweeps_train.snapshots.connection import holder_folder
 from sweeps_train.snapshots.link import Link
@@ -114,22 +115,21 @@ def parts_that_wait() -> list[str]:
     """Send no part of the first checkpoint before this worker has made another step."""
     events: list[str] = []
     step_made = threading.Event()
-    send, step = Link.send_tensor, lane.Lane.end_step
+    send = Link.send_tensor
 
     def slow(self: Link, part: torch.Tensor) -> None:
         assert step_made.wait(60)
         events.append("sent")
         send(self, part)
 
-    def end_step(self: lane.Lane, *made: Any) -> None:
-        step(self, *made)
-        events.append(f"step {self.progress.step}")
-        if self.progress.step == 2:
+    def after_step(of: Lane) -> None:
+        events.append(f"step {of.progress.step}")
+        if of.progress.step == 2:
             step_made.set()
 
     with nodes_apart() as patches:
         patches.setattr(Link, "send_tensor", slow)
-        patches.setattr(lane.Lane, "end_step", end_step)
+        after_each_step(patches, after_step)
         trained(IMAGES, "apart", "fsdp", **EVERY_STEP)
     return events
 
@@ -210,16 +210,14 @@ def test_checkpoints_are_written_at_once_if_a_node_does_not_reach_the_first_one(
 
 def grown_state() -> None:
     """The optimizer of the first worker has another tensor from the second step on."""
-    step = lane.Lane.end_step
 
-    def end_step(self: lane.Lane, *made: Any) -> None:
-        step(self, *made)
-        if self.progress.step == 2 and self.workers.rank == 0:
-            parameter = next(iter(self.strategy.parameters.values()))
-            self.optimizer.state[parameter]["extra"] = torch.full((3,), 7.0)
+    def after_step(of: Lane) -> None:
+        if of.progress.step == 2 and of.workers.rank == 0:
+            parameter = next(iter(of.strategy.parameters.values()))
+            of.optimizer.state[parameter]["extra"] = torch.full((3,), 7.0)
 
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(lane.Lane, "end_step", end_step)
+        after_each_step(patches, after_step)
         trained(IMAGES, "grown", "ddp", **EVERY_STEP)
 
 

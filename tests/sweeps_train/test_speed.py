@@ -54,8 +54,7 @@ def scenario() -> dict[str, Recorder]:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorder]:
     folder = tmp_path_factory.mktemp("speed")
     write_prompts(folder)
-    first: dict[str, Recorder] = on_two_workers(scenario, folder)[0]
-    return first
+    return on_two_workers(scenario, folder)[0]
 
 
 @pytest.mark.slow

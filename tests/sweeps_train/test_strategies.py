@@ -171,8 +171,7 @@ def results(folder: Path) -> Callable[[str], Results]:
     def found(group: str) -> Results:
         if group == "four":
             found("two")  # whose checkpoints are resumed
-        by_worker: list[Results] = on_workers(GROUPS[group][0][0], functools.partial(scenario, group), folder)
-        return by_worker[0]
+        return on_workers(GROUPS[group][0][0], functools.partial(scenario, group), folder)[0]
 
     return found
 

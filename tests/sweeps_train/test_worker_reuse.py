@@ -55,8 +55,9 @@ def test_frozen_objects_are_searched_only_if_weights_would_stay_in_memory(
     assert left() is None
 
 
-def test_the_next_trial_does_not_train_a_base_model_that_stays_compiled(
-    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("optimizer", ["adamw", {"_target_": "torch.nn.Linear", "arguments": {"in_features": 1}}])
+def test_the_next_trial_does_not_train_a_base_model_that_stays_compiled_by_one_that_ends_or_cannot_begin(
+    optimizer: Any, working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_prompts(working_folder)
     compiled: list[Any] = []
@@ -67,7 +68,8 @@ def test_the_next_trial_does_not_train_a_base_model_that_stays_compiled(
 
     monkeypatch.setattr(torch, "compile", remembered)
     monkeypatch.setattr(torch.compiler, "reset", lambda: None)
-    run(configured(TEXT, train={"max_steps": 1, "compile": True}))
+    with contextlib.nullcontext() if optimizer == "adamw" else pytest.raises(ValueError, match=r"train\.optimizer"):
+        run(configured(TEXT, train={"max_steps": 1, "compile": True, "optimizer": optimizer}))
     base = worker_cache._cache["base model"][1]._model
     assert compiled
     assert not any(each._compiled_call_impl for each in base.modules())
@@ -113,7 +115,7 @@ def reads_of_two_trials() -> tuple[list[int], list[float]]:
             patched.setattr(causal_lm, "machine_memory", lambda copies=copies: copies * size_of_base())
             reads.append(0)
             recorder = run(configured(TEXT, train={"max_steps": 1, "eval_every": 1}, strategy={"kind": "fsdp"}))
-            losses += [metrics["eval/loss"] for _, metrics, *_ in recorder.reports]
+            losses += recorder.eval_losses
     return reads, losses
 
 

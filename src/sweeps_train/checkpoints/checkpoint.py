@@ -19,7 +19,7 @@ import torch
 
 from sweeps_train.checkpoints.checkpoint_metrics import METRICS_FILE, read_metrics
 from sweeps_train.checkpoints.integrity import clean_up, find_damage, finish, quarantine
-from sweeps_train.checkpoints.training_state import STATE_FILE, TENSORS_FILE, load_state, own_tensors, write_state
+from sweeps_train.checkpoints.training_state import STATE_FILE, TENSORS_FILE, own_tensors, write_state
 from sweeps_train.compat.safetensors import checksummed_safetensors
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
 from sweeps_train.config.better import Objective, as_losses, as_objectives
@@ -74,18 +74,6 @@ def write_checkpoint(
 def checkpoint_path(root: Path, step: int) -> Path:
     """Return the folder of a step's checkpoint."""
     return root / f"step-{step:08d}"
-
-
-def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
-    """Restore everything except the model's files, which ``build_task`` reads, and return the progress. Every worker
-    must call it.
-
-    Raises:
-        FileNotFoundError: This worker does not see the checkpoint.
-    """
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such checkpoint on this machine; all workers must share its folder")
-    return load_state(path, optimizer, strategy)
 
 
 def load_model(folder: str | Path, *, merge: bool = False) -> Any:

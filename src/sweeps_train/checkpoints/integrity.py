@@ -69,15 +69,10 @@ class ChecksummedFile:
 def seal(folder: Path, sums: Mapping[str, list[int]] | None = None) -> None:
     """Flush all files of a folder to the disk, and write their sizes and checksums into it. Files whose ``sums`` are
     known, by the path within the folder, are not read again."""
-    known = sums or {}
-    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-
-    def flush(file: Path) -> list[int]:
-        return _flush(file, known.get(str(file.relative_to(folder))))
-
+    files = {str(file.relative_to(folder)): file for file in sorted(folder.rglob("*")) if file.is_file()}
     with ThreadPoolExecutor(FLUSHED_AT_ONCE) as threads:  # at once: a file system's journal commits them together
-        found = list(threads.map(flush, files))
-    content = {str(file.relative_to(folder)): each for file, each in zip(files, found, strict=True)}
+        found = threads.map(_flush, files.values(), map((sums or {}).get, files))
+    content = dict(zip(files, found, strict=True))
     seal_file = folder / SEAL_FILE
     seal_file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     _flush(seal_file)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -61,7 +60,7 @@ class CheckpointSaver:
         on rank 0's node."""
         self._request, self._config, self._reporter = request, request.config, reporter
         self._strategy, self._optimizer = strategy, optimizer
-        self._root = None if request.checkpoint_folder is None else Path(request.checkpoint_folder).absolute()
+        self._root = request.root
         config = self._config.checkpoint
         self.schedule = SaveSchedule(config, self._config.train.eval_every, request.failures, step)
         self._is_main = strategy.workers.rank == 0
@@ -118,7 +117,11 @@ class CheckpointSaver:
         if metrics is not None and not waits:
             reported = metrics
             announce = lambda checkpoint: self._reporter.checkpoint(progress, reported, checkpoint)  # noqa: E731
-        self._begin_writing(write, path, finished, announce)
+        if write is not None:
+            self._handed_over.clear()
+            self._reported.clear()
+            write_all = functools.partial(self._write, write, path, finished, announce)
+            self._writing = self._background.begin(write_all if self._is_main else self._hand_over)
         self._blocked_s = time.perf_counter() - began
         if self._is_main and waits:
             self.wait()
@@ -126,23 +129,6 @@ class CheckpointSaver:
             self._blocked_s = time.perf_counter() - began
             self._direct_s += self._blocked_s
         return str(path) if self._is_main and waits and path.exists() else None
-
-    def _remove_superseded(self, root: Path, finished: bool) -> None:
-        if self._request.evaluator is None:  # otherwise when an evaluation has ended
-            remove_superseded(root, self._config.checkpoint.keep, self._request.objectives, finished=finished)
-
-    def _begin_writing(
-        self, write: Callable[[], None] | None, path: Path, finished: bool, announce: Callable[[str], None] | None
-    ) -> None:
-        """Start writing a checkpoint in the background on rank 0; other workers hand over their parts of a snapshot."""
-        if write is None:
-            return
-        self._handed_over.clear()
-        self._reported.clear()
-        if self._is_main:
-            self._writing = self._background.begin(self._write, write, path, finished, announce)
-        else:
-            self._writing = self._background.begin(self._hand_over)
 
     @property
     def votes(self) -> list[float]:
@@ -245,7 +231,9 @@ class CheckpointSaver:
             began = time.perf_counter()
             write()
             self._write_s = time.perf_counter() - began
-            self._remove_superseded(path.parent, finished)
+            if self._request.evaluator is None:  # otherwise when an evaluation has ended
+                keep, objectives = self._config.checkpoint.keep, self._request.objectives
+                remove_superseded(path.parent, keep, objectives, finished=finished)
             if announce is not None and path.exists():
                 self._reported.wait()
                 if not self._is_closed:
@@ -292,10 +280,10 @@ class _Background:
         self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
         self._thread.start()
 
-    def begin(self, work: Callable[..., None], *arguments: Any) -> Future[None]:
+    def begin(self, work: Callable[[], None]) -> Future[None]:
         """Queue a task; the result raises its error."""
         future: Future[None] = Future()
-        self._todo.put((future, functools.partial(work, *arguments)))
+        self._todo.put((future, work))
         return future
 
     def end(self) -> None:

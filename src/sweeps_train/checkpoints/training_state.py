@@ -76,10 +76,14 @@ def write_state(
 
 
 def load_state(folder: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
-    """Restore trained weights, optimizer, scaler and random state, and return the progress.
+    """Restore everything except the model's files, which ``build_task`` reads, and return the progress. Every worker
+    must call it. One without a random state in the checkpoint, which fewer workers have saved, keeps its current one.
 
-    A worker without a random state in the checkpoint, which fewer workers have saved, keeps its current one.
+    Raises:
+        FileNotFoundError: This worker does not see the checkpoint.
     """
+    if not folder.exists():
+        raise FileNotFoundError(f"{folder}: no such checkpoint on this machine; all workers must share its folder")
     state, tensors = _read(folder), _tensors(folder)
     moments: OptimizerState = state["optimizer"]
     for name, each in tensors.items():

@@ -18,11 +18,6 @@ def is_accelerator(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def device_module(device: torch.device) -> Any:
-    """Return torch's module for the kind of a device: ``torch.cuda``, ``torch.xpu``, ``torch.mps`` or ``torch.cpu``."""
-    return torch.get_device_module(device)
-
-
 def pins_memory(device: torch.device) -> bool:
     """Whether copies to the device are faster from pinned memory."""
     return device.type in _PINNED
@@ -30,7 +25,7 @@ def pins_memory(device: torch.device) -> bool:
 
 def counts_memory(device: torch.device) -> bool:
     """Whether the device has its own memory, whose use torch counts."""
-    return is_accelerator(device) and hasattr(device_module(device), "max_memory_allocated")
+    return is_accelerator(device) and hasattr(torch.get_device_module(device), "max_memory_allocated")
 
 
 def sum_type(device: torch.device) -> torch.dtype:
@@ -47,28 +42,28 @@ def synchronize(device: torch.device) -> None:
 def empty_cache(device: torch.device) -> None:
     """Return memory that torch holds in reserve to the device."""
     if is_accelerator(device):
-        device_module(device).empty_cache()
+        torch.get_device_module(device).empty_cache()
 
 
 def reset_peak_memory(device: torch.device) -> None:
     """Reset the peak memory, where torch counts it."""
     if counts_memory(device):
-        device_module(device).reset_peak_memory_stats(device)
+        torch.get_device_module(device).reset_peak_memory_stats(device)
 
 
 def peak_memory(device: torch.device) -> int:
     """Return the peak bytes of tensors, on a device for which ``counts_memory`` is true."""
-    return int(device_module(device).max_memory_allocated(device))
+    return int(torch.get_device_module(device).max_memory_allocated(device))
 
 
 def peak_reserved_memory(device: torch.device) -> int:
     """Return the peak bytes that torch has reserved, on a device for which ``counts_memory`` is true."""
-    return int(device_module(device).max_memory_reserved(device))
+    return int(torch.get_device_module(device).max_memory_reserved(device))
 
 
 def name_of(device: torch.device) -> str:
     """Return the name of an accelerator as its driver reports it, otherwise the kind of device."""
-    module = device_module(device)
+    module: Any = torch.get_device_module(device)
     return str(module.get_device_name(device)) if hasattr(module, "get_device_name") else device.type
 
 
@@ -82,13 +77,13 @@ def random_state_of(device: torch.device) -> torch.Tensor | None:
     """Return the state of the device's random numbers; None for the CPU, whose state is torch's own."""
     if not is_accelerator(device):
         return None
-    state: torch.Tensor = device_module(device).get_rng_state(*_index(device))
+    state: torch.Tensor = torch.get_device_module(device).get_rng_state(*_index(device))
     return state
 
 
 def set_random_state_of(device: torch.device, state: torch.Tensor) -> None:
     """Restore the result of ``random_state_of`` on a device of the same kind."""
-    device_module(device).set_rng_state(state, *_index(device))
+    torch.get_device_module(device).set_rng_state(state, *_index(device))
 
 
 def _index(device: torch.device) -> tuple[torch.device, ...]:

@@ -99,17 +99,9 @@ def library_of(found: type[Any]) -> str:
     return next((root for root in roots if root in (*HANDLES_GAPS, "sklearn")), roots[0])
 
 
-def make_estimator(
-    task: EstimatorTask,
-    seed: int,
-    num_cpus: int,
-    *,
-    has_categories: bool,
-    encoding: TableEncoding | None = None,
-) -> Any:
-    """Make an unfitted estimator. It gets ``seed`` as its random state, and ``num_cpus`` threads, if it has such
-    arguments and the task does not set them. Arguments by the names of classes and columns need the ``encoding``
-    of the table.
+def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, encoding: TableEncoding) -> Any:
+    """Make an unfitted estimator for a table. It gets ``seed`` as its random state, and ``num_cpus`` threads, if it has
+    such arguments and the task does not set them.
 
     Raises:
         ValueError: The class does not take these arguments, or the table lacks a class or a column that they name.
@@ -120,14 +112,13 @@ def make_estimator(
         "n_estimators" if is_lightgbm and name in ROUNDS_OF_LIGHTGBM else name: value
         for name, value in task.arguments.items()
     }
-    if encoding is not None:
-        arguments |= _by_number(task, found, arguments, encoding)
+    arguments |= _by_number(task, found, arguments, encoding)
     try:
         known = found(**arguments).get_params()
-        estimator = found(**{**_defaults(found, known, seed, num_cpus, has_categories), **arguments})
+        defaults = _defaults(found, known, seed, num_cpus, has_categories=bool(encoding.categories))
+        return found(**{**defaults, **arguments})
     except TypeError as error:
         raise ValueError(f"task.arguments={task.arguments} do not fit task._target_={task.target}: {error}") from error
-    return estimator
 
 
 def _by_number(
@@ -168,7 +159,7 @@ def _by_column(key: str, constraints: Mapping[str, int], encoding: TableEncoding
 
 
 def _defaults(
-    found: type[Any], known: dict[str, Any], seed: int, num_cpus: int, has_categories: bool
+    found: type[Any], known: dict[str, Any], seed: int, num_cpus: int, *, has_categories: bool
 ) -> dict[str, Any]:
     """Return the default arguments that the estimator accepts."""
     library = library_of(found)

@@ -40,8 +40,7 @@ def probe_mistakes(config: EstimatorConfig) -> Iterator[str]:
     goal = goal_of(config.task, found)
     folds = config.task.folds
     split = held_out_split(config.data, goal) if folds is None else fold_splits(config.data, goal, folds)[0]
-    encoding = split.encoding
-    estimator = make_estimator(config.task, config.seed, 1, has_categories=bool(encoding.categories), encoding=encoding)
+    estimator = make_estimator(config.task, config.seed, 1, split.encoding)
     if library_of(found) == "lightgbm":
         estimator.set_params(verbose=0)  # its warnings name unknown arguments
     model = split.model(estimator, native=is_native(config.task, found))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 import ray
@@ -72,7 +71,7 @@ def _fit(
     native: bool,
 ) -> None:
     """Fit an estimator piece by piece, with a report after each."""
-    new = _new(config, split)
+    new = make_estimator(config.task, config.seed, _num_cpus(), split.encoding)
     model, growth = resumed or split.model(new, native=native), growth_of(new)
     if resumed is not None:  # PBT may have changed an argument, and another worker may have other CPUs
         present = new.get_params()
@@ -129,17 +128,11 @@ def _mean(name: str, folds: Sequence[Mapping[str, float]]) -> float:
 
 
 def _fitted_at_once(config: EstimatorConfig, split: Split, *, native: bool) -> EstimatorModel:
-    model = split.model(_new(config, split), native=native)
-    growth = growth_of(model.estimator)
-    growth.grow(model.estimator, model.inputs(split.train.features), split.train.targets, 0, growth.total)
+    estimator = make_estimator(config.task, config.seed, _num_cpus(), split.encoding)
+    model = split.model(estimator, native=native)
+    growth = growth_of(estimator)
+    growth.grow(estimator, model.inputs(split.train.features), split.train.targets, 0, growth.total)
     return model
-
-
-def _new(config: EstimatorConfig, split: Split) -> Any:
-    encoding = split.encoding
-    return make_estimator(
-        config.task, config.seed, _num_cpus(), has_categories=bool(encoding.categories), encoding=encoding
-    )
 
 
 def _num_cpus() -> int:

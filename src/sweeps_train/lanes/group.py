@@ -9,7 +9,6 @@ from sweeps_train.devices.peak_performance import peak_of
 from sweeps_train.devices.system import begin_measurement
 from sweeps_train.measures.flops import FlopMeter
 from sweeps_train.measures.measurement import Measurement
-from sweeps_train.reports.reporter import SilentReporter
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.step_clock import StepClock
 from sweeps_train.strategies.build_strategy import build_strategy
@@ -27,8 +26,7 @@ class Group:
         """Measure steps as the config of the first training says."""
         self.workers = Workers.current()
         begin_measurement(self.workers.device)
-        train, is_main = request.config.train, self.workers.rank == 0
-        note = (request.reporter if request.reporter is not None and is_main else SilentReporter()).note
+        train, note = request.config.train, request.reporter_on(self.workers.rank).note
         self.clock = StepClock()
         self.communication = CommunicationMeter(self.workers, train.communication_every, note)
         device, is_float8 = self.workers.device, train.precision == "fp8"

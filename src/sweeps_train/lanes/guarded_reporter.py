@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 from sweeps_train.reports.progress import Progress
 from sweeps_train.reports.reporter import Reporter, Stop
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class GuardedReporter:
@@ -35,16 +36,14 @@ class GuardedReporter:
         self._pass_on(self._reporter.note, text)
 
     def should_stop(self, *, can_save: bool = True) -> Stop:
-        if self.error is None:
-            try:
-                return self._reporter.should_stop(can_save=can_save)
-            except Exception as error:  # noqa: BLE001 - told by the group
-                self.error = error
-        return Stop.DISCARD
+        answer = self._pass_on(self._reporter.should_stop, can_save=can_save)
+        return Stop.DISCARD if answer is None else answer
 
-    def _pass_on(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    def _pass_on(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """Return what a call of the reporter returns; None if it fails, or an earlier one has failed."""
         if self.error is None:
             try:
-                call(*args, **kwargs)
+                return call(*args, **kwargs)
             except Exception as error:  # noqa: BLE001 - told by the group
                 self.error = error
+        return None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from sweeps_train.checkpoints.checkpoint import load_checkpoint
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
 from sweeps_train.checkpoints.resumption import find_resumption
 from sweeps_train.checkpoints.saver import CheckpointSaver
+from sweeps_train.checkpoints.training_state import load_state
 from sweeps_train.config import check_batch_split
 from sweeps_train.config.strategy import num_stages
 from sweeps_train.data.agreement import check_same_samples
@@ -25,7 +26,7 @@ from sweeps_train.memory.out_of_memory import OutOfMemoryHandler
 from sweeps_train.models.float8 import check_float8, convert_to_float8
 from sweeps_train.reports.pending_reports import PendingReports
 from sweeps_train.reports.progress import Progress, check_enough_samples, count_steps
-from sweeps_train.reports.reporter import SilentReporter, Stop
+from sweeps_train.reports.reporter import Stop
 from sweeps_train.steps.batch_scaling import scale_global_batch
 from sweeps_train.steps.divergence import DivergenceGuard
 from sweeps_train.steps.optimizer import build_optimizer, learning_rate, named_in_errors
@@ -53,51 +54,62 @@ class Lane:
         began = time.perf_counter()
         config = request.config
         self.request, self.config, self._group, self.workers = request, config, group, group.workers
-        is_told = request.reporter is not None and self.workers.rank == 0
-        self.reporter = request.reporter if request.reporter is not None and is_told else SilentReporter()
+        self.reporter = request.reporter_on(self.workers.rank)
         self.precision = Precision(config.train.precision, self.workers.device)
         self.strategy = group.build_strategy(config, self.precision)
         stages = num_stages(config.strategy, self.workers.size)
         micro_batch_size, _ = check_batch_split(config.train, self.strategy.data_parallel.size, stages)
-        folder = Path(request.checkpoint_folder) if request.checkpoint_folder is not None else None
-        found = find_resumption(folder, self.workers, self.reporter.note, resume=request.resume)
+        found = find_resumption(request.root, self.workers, self.reporter.note, resume=request.resume)
         self.resumed_from = found.checkpoint
-        # If workers do not evaluate themselves, each evaluation needs a checkpoint.
-        self.evaluates, self.pending = request.evaluator is None, self._pending_reports(folder)
+        with ExitStack() as undo:
+            # If workers do not evaluate themselves, each evaluation needs a checkpoint.
+            self.evaluates, self.pending = request.evaluator is None, self._pending_reports()
+            if self.pending is not None:
+                undo.callback(self.pending.close)
 
-        seed_all(config.seed)  # equally on all workers, so that they build the same weights
-        self.task = group.prepare(request, found.state)
-        self._check_samples()
-        self._convert_model()
-        trained = sum(each.numel() * each.element_size() for each in self.task.model.parameters() if each.requires_grad)
-        self.strategy.parallelize(self.task)
-        self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
+            seed_all(config.seed)  # equally on all workers, so that they build the same weights
+            self.task = group.prepare(request, found.state)
+            undo.callback(self.task.close)
+            self._check_samples()
+            self._convert_model(undo)
+            trained = sum(
+                each.numel() * each.element_size() for each in self.task.model.parameters() if each.requires_grad
+            )
+            undo.callback(self.strategy.close)
+            self.strategy.parallelize(self.task)
+            self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
 
-        self.strategy.random_numbers.seed(config.seed, self.strategy.capabilities.random_stream)
-        self.progress = self._load_state(found.state)
-        if config.train.cuda_graphs:
-            self.strategy.capture_passes(self.reporter.note)
-        self.batches = GlobalBatches(self.task.train_samples, config, self.workers, self.strategy.data_parallel)
-        micro_batch_size = choose_micro_batch_size(config, self.strategy, micro_batch_size, request.largest_micro_batch)
-        self.global_batch_size = self._choose_global_batch_size(micro_batch_size)
-        self.total_steps = count_steps(config.train, len(self.task.train_samples), self.global_batch_size)
+            self.strategy.random_numbers.seed(config.seed, self.strategy.capabilities.random_stream)
+            self.progress = self._load_state(found.state)
+            if config.train.cuda_graphs:
+                self.strategy.capture_passes(self.reporter.note)
+            self.batches = GlobalBatches(self.task.train_samples, config, self.workers, self.strategy.data_parallel)
+            undo.callback(self.batches.close)
+            micro_batch_size = choose_micro_batch_size(
+                config, self.strategy, micro_batch_size, request.largest_micro_batch
+            )
+            self.global_batch_size = self._choose_global_batch_size(micro_batch_size)
+            self.total_steps = self._count_steps()
 
-        self._read(micro_batch_size)
-        self.checkpoints = CheckpointSaver(
-            request,
-            self.reporter,
-            self.strategy,
-            self.optimizer,
-            found.holder,
-            trained_bytes=trained,
-            step=self.progress.step,
-        )
-        self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
-        self._corruption = CorruptionCheck(self.strategy, config.train.corruption_check_every, config.seed)
-        self.measured = TrainMetrics(self.workers, group.clock, group.communication, self.reporter.note)
-        self.divergence = DivergenceGuard(config.train, self.reporter.note, self.strategy.parameters.values())
-        self._stops, self._measured_at = StopSchedule(self.progress.step), self.progress.step
-        self.spent = TimeSpent(setup_s=time.perf_counter() - began, clock=group.clock)
+            self._read(micro_batch_size)
+            self.checkpoints = CheckpointSaver(
+                request,
+                self.reporter,
+                self.strategy,
+                self.optimizer,
+                found.holder,
+                trained_bytes=trained,
+                step=self.progress.step,
+            )
+            undo.callback(self.checkpoints.close)
+            self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
+            self._corruption = CorruptionCheck(self.strategy, config.train.corruption_check_every, config.seed)
+            self.measured = TrainMetrics(self.workers, group.clock, group.communication, self.reporter.note)
+            self.divergence = DivergenceGuard(config.train, self.reporter.note, self.strategy.parameters.values())
+            self._stops, self._measured_at = StopSchedule(self.progress.step), self.progress.step
+            self.spent = TimeSpent(setup_s=time.perf_counter() - began, clock=group.clock)
+            self._undo = undo.pop_all()
+            """Ends what this training has begun, and restores what it has changed in the process, last first."""
 
     def _check_samples(self) -> None:
         is_random = self.config.data.kind == "custom"  # a user's own may draw random numbers whenever it is read
@@ -105,18 +117,20 @@ class Lane:
         check_same_samples(self.workers, train, evaluation, contents=not is_random)
         check_enough_samples(self.config.train, len(train))
 
-    def _convert_model(self) -> None:
+    def _convert_model(self, undo: ExitStack) -> None:
         if self.config.train.precision == "fp8":
             check_float8(self.workers.device)
             convert_to_float8(self.task.model)
         if self.config.train.compile:
+            undo.callback(torch.compiler.reset)
+            undo.callback(forget_compiled, self.task.model)
             compile_layers(self.task.model)
 
     def _load_state(self, state: Path | None) -> Progress:
         """Load model and optimizer from a checkpoint, if there is one, and return the position there."""
         if state is None:
             return Progress()
-        reached = load_checkpoint(state, self.optimizer, self.strategy)
+        reached = load_state(state, self.optimizer, self.strategy)
         return replace(reached, epochs=reached.samples / len(self.task.train_samples))
 
     def _choose_global_batch_size(self, micro_batch_size: int) -> int:
@@ -129,14 +143,19 @@ class Lane:
         self.progress = replace(self.progress, batch_factor=factor)
         return self.config.train.global_batch_size * factor
 
-    def _pending_reports(self, folder: Path | None) -> PendingReports | None:
-        evaluator = self.request.evaluator
-        if evaluator is None or self.workers.rank != 0:
+    def _count_steps(self) -> int:
+        return count_steps(self.config.train, len(self.task.train_samples), self.global_batch_size, self.progress)
+
+    def _pending_reports(self) -> PendingReports | None:
+        request = self.request
+        if request.evaluator is None or self.workers.rank != 0:
             return None
-        if folder is None:
+        if request.root is None:
             raise ValueError("checkpoint_folder: an evaluator reads checkpoints; give a folder for them")
-        objectives, kept = self.request.objectives, self.config.checkpoint
-        return PendingReports(evaluator, self.reporter, folder, kept, self.check_metric, objectives)
+        kept = self.config.checkpoint.keep
+        return PendingReports(
+            request.evaluator, self.reporter, request.root, kept, self.check_metric, request.objectives
+        )
 
     def _read(self, micro_batch_size: int) -> None:
         """Read the batches of all remaining steps."""
@@ -150,15 +169,7 @@ class Lane:
 
     def close(self) -> None:
         """End the processes that read ahead, and restore what this training changed in the process."""
-        self.checkpoints.close()
-        self.batches.close()
-        self.strategy.close()
-        if self.config.train.compile:
-            forget_compiled(self.task.model)
-            torch.compiler.reset()
-        self.task.close()
-        if self.pending is not None:
-            self.pending.close()
+        self._undo.close()
 
     @property
     def is_done(self) -> bool:
@@ -292,6 +303,7 @@ class Lane:
     def continue_at(self, samples: int) -> None:
         """Continue at a data position other than the checkpoint's."""
         self.progress = replace(self.progress, samples=samples, epochs=samples / len(self.task.train_samples))
+        self.total_steps = max(self._count_steps(), self.progress.step + 1)  # so that it ends with an evaluation
         self._read(self.memory.micro_batch_size)
 
     def end_diverged(self, times_restored: int) -> DueActions:

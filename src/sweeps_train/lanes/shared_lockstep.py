@@ -79,7 +79,7 @@ class SharedLockstep(Lockstep):
                 lane = Lane(replace(request, reporter=reporter, resume=resume), self.group)
         except Exception as error:  # noqa: BLE001 - whatever keeps it from beginning, the others train on
             if not isinstance(error, PreparationFailed):
-                self._raise_unless_shared(error)
+                self._feed.raise_unless_shared(error)
             elif not self._lives and self._feed.trains_alone(error.error):
                 return False
             self._use_lanes()
@@ -93,12 +93,6 @@ class SharedLockstep(Lockstep):
         self.begin(lane, live(lane, times_restored))
         return True
 
-    def _raise_unless_shared(self, error: Exception) -> None:
-        """Raise an error that other workers may not have, since the group then cannot continue. Config mistakes occur
-        on all workers; they are plain ``ValueError``s, whereas a damaged file raises a class derived from it."""
-        if self.group.workers.size > 1 and type(error) is not ValueError:
-            raise error
-
     def _resume(self, lane: Lane, reply: Rows | None) -> None:
         try:
             super()._resume(lane, reply)
@@ -106,7 +100,7 @@ class SharedLockstep(Lockstep):
             left = self._vacate(lane)
             self._occupy(left.request, diverged.samples, left.times_restored + 1)
         except Exception as error:  # noqa: BLE001 - whatever ends a lane, the others train on
-            self._raise_unless_shared(error)
+            self._feed.raise_unless_shared(error)
             self._end(lane, error)
         else:
             if lane not in self._lives:
@@ -135,17 +129,16 @@ class SharedLockstep(Lockstep):
         began = time.perf_counter()
         failed: dict[Lane, Exception] = {}
         batches: dict[Lane, GlobalBatch] = {}
+        work: list[Work] = []
         for lane in lanes:
+            of_lane = Work(_strategy(lane), lane.memory, [], 0.0)
             try:
-                batches[lane] = lane.begin_step()
+                batch = batches[lane] = lane.begin_step()
             except Exception as error:  # noqa: BLE001 - whatever a data set raises, the other lanes train on
                 failed[lane] = error
-        work = [
-            Work(_strategy(lane), lane.memory, batches[lane].micro_batches, float(lane.loss_scale(batches[lane])))
-            if lane in batches
-            else Work(_strategy(lane), lane.memory, [], 0.0)
-            for lane in lanes
-        ]
+            else:
+                of_lane = replace(of_lane, micro_batches=batch.micro_batches, scale=float(lane.loss_scale(batch)))
+            work.append(of_lane)
         # Told along with the gradients: which lanes have failed on this worker, and whether others wait for a lane.
         waits = len(lanes) < self._num_lanes and self._feed.has_next()
         flags = torch.tensor([*(float(lane in failed) for lane in lanes), float(waits)])
@@ -160,13 +153,13 @@ class SharedLockstep(Lockstep):
                     self._end(lane, failed.get(lane, OSError(_ELSEWHERE)))
                 else:
                     self._end_step(lane, batches[lane], loss)
-        self._feed.stepped(len(lanes), sum(each.size for each in batches.values()), began)
+        self._feed.stepped(len(lanes), size, began)
 
     def _end_step(self, lane: Lane, batch: GlobalBatch, loss: torch.Tensor) -> None:
         try:
             lane.end_step(batch, loss)
         except Exception as error:  # noqa: BLE001 - such as one of a user's own optimizer
-            self._raise_unless_shared(error)
+            self._feed.raise_unless_shared(error)
             self._end(lane, error)
 
 

@@ -26,8 +26,7 @@ def train_lanes(feed: Feed | None, num_lanes: int) -> None:
             allows it.
         num_lanes: Maximum number of trainings at a time.
     """
-    workers = Workers.current()
-    given = FeedOfAll(feed, workers)
+    given = FeedOfAll(feed, Workers.current())
     requests = given.next(num_lanes)
     while requests and not given.allows(requests[0].config, requests[0]):
         requests = requests[1:] or given.next(num_lanes)
@@ -45,15 +44,13 @@ def train_lanes(feed: Feed | None, num_lanes: int) -> None:
 
 def _train_alone(given: FeedOfAll, requests: Sequence[TrainingRequest]) -> None:
     """Train one training after another, each as ``train`` does, until the feed is empty."""
-    size = Workers.current().size
     while requests:
         for each in requests:
             try:
                 train_request(each)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - told by the feed
                 given.ended(each, error)
-                if size > 1 and type(error) is not ValueError:  # other workers may not have it, and wait for this one
-                    raise
+                given.raise_unless_shared(error)
             else:
                 given.ended(each, None)
         requests = given.next(1)

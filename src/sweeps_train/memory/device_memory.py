@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from sweeps_train.devices.device_operations import counts_memory, device_module
+from sweeps_train.devices.device_operations import counts_memory
 from sweeps_train.devices.worker_device import worker_device
 from sweeps_train.memory.machine_memory import machine_memory
 
@@ -30,16 +30,18 @@ def limit_memory(share: float) -> None:
     _share = share
     device = worker_device()
     if counts_memory(device) and share < 1:
-        total = device_module(device).get_device_properties(device).total_memory
-        device_module(device).set_per_process_memory_fraction(max(share - OUTSIDE_TORCH / total, share / 2), device)
+        module = torch.get_device_module(device)
+        total = module.get_device_properties(device).total_memory
+        module.set_per_process_memory_fraction(max(share - OUTSIDE_TORCH / total, share / 2), device)
 
 
 def usable_memory(device: torch.device) -> int:
     """Return the bytes that tensors of this process may use: its share of the device's total, or of the slice's for a
     slice of a GPU (MIG), regardless of what is free now."""
     if counts_memory(device):
-        total = device_module(device).get_device_properties(device).total_memory
-        return int(total * device_module(device).get_per_process_memory_fraction(device))
+        module = torch.get_device_module(device)
+        total = module.get_device_properties(device).total_memory
+        return int(total * module.get_per_process_memory_fraction(device))
     share = _share if _share is not None else 1 / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return int(machine_memory() * share)
 
@@ -47,7 +49,8 @@ def usable_memory(device: torch.device) -> int:
 def is_crowded(device: torch.device) -> bool:
     """Whether other processes use more of a GPU than this one's share leaves them, so that they may have caused an
     out-of-memory error."""
-    free, total = device_module(device).mem_get_info(device)
-    others = total - free - device_module(device).memory_reserved(device)
+    module = torch.get_device_module(device)
+    free, total = module.mem_get_info(device)
+    others = total - free - module.memory_reserved(device)
     left = total - usable_memory(device)
     return bool(others > left + _CROWDED * total)

@@ -47,21 +47,21 @@ def largest_divisor(share: int, most: float) -> int:
 def choose_micro_batch_size(config: TrainingConfig, strategy: Strategy, configured: int, most: int | None) -> int:
     """Choose the number of samples per forward pass at the start of a training: the configured one, or with ``auto``
     the largest that fits, but at most the size to which an earlier attempt was halved. Every worker must call it."""
-    workers, size = strategy.workers, configured
-    if config.train.micro_batch_size == "auto" and most == 1:
-        return 1
-    if config.train.micro_batch_size == "auto":
-        size = find_micro_batch_size(config, strategy, config.train.global_batch_size // strategy.data_parallel.size)
-    elif is_accelerator(workers.device):  # CPUs never report that they are out of memory
+    workers, size, is_searched = strategy.workers, configured, config.train.micro_batch_size == "auto"
+    if is_searched:
+        size = config.train.global_batch_size // strategy.data_parallel.size
+        if 1 in (size, most):
+            return 1
+    if is_searched or is_accelerator(workers.device):  # CPUs never report that they are out of memory
         known = workers.broadcast(recall(config, strategy))
-        if known is not None and known < size:
-            size = largest_divisor(size, known)
+        if known is None and is_searched:
+            known = _measured_size(config, strategy)
+        size = size if known is None else largest_divisor(size, known)
     return size if most is None else largest_divisor(size, most)
 
 
-def find_micro_batch_size(config: TrainingConfig, strategy: Strategy, share: int) -> int:
-    """Find the largest micro batch that fits into the memory of every worker's device. Every worker must call it;
-    ``share`` is a worker's part of the global batch.
+def _measured_size(config: TrainingConfig, strategy: Strategy) -> int:
+    """Find the largest micro batch that fits into the memory of every worker's device. Every worker must call it.
 
     Every sample adds the same amount of activations, so the memory for one and for two samples gives that for any
     number. The result is cached on disk for all trainings of such a model on such a device. Where it cannot be measured
@@ -71,13 +71,6 @@ def find_micro_batch_size(config: TrainingConfig, strategy: Strategy, share: int
         torch.OutOfMemoryError: Not even one sample fits.
         MicroBatchHalved: Two samples do not fit, and workers wait for each other in every layer.
     """
-    if share == 1:
-        return 1
-    size = strategy.workers.broadcast(recall(config, strategy))
-    return largest_divisor(share, _measured_size(config, strategy) if size is None else size)
-
-
-def _measured_size(config: TrainingConfig, strategy: Strategy) -> int:
     workers, samples = strategy.workers, strategy.task.train_samples
     searched = range(min(len(samples), _SAMPLES_SEARCHED))
     longest = sorted(searched, key=lambda index: samples.size([index]))[-2:]
@@ -114,28 +107,24 @@ def _largest_need(config: TrainingConfig, strategy: Strategy, batch: Batch, meas
         _UnmeasuredError: The step has failed for another reason, which the user sees if it fails in the training as
             well.
     """
-    needed = math.inf
+    needed, others_wait = math.inf, not strategy.capabilities.can_retry_oom
     try:
         needed = _memory(strategy, batch)
     except Exception as error:
         if is_out_of_memory(error):
-            _raise_if_others_wait(config, strategy, num_rows(batch), error)
-        elif strategy.capabilities.can_retry_oom:
-            measurement.fail(error)
-        else:  # others wait in a layer
+            rows, message = num_rows(batch), f"train.micro_batch_size=auto: one sample does not fit ({error}); {ADVICE}"
+            smaller = halved(config, strategy, rows) if rows > 1 else torch.OutOfMemoryError(message)
+            if others_wait:
+                raise smaller from error
+        elif others_wait:
             raise
+        else:
+            measurement.fail(error)
     empty_cache(strategy.workers.device)
     largest, failed = strategy.workers.max([needed, measurement.failed])
     if failed:
         raise _UnmeasuredError
     return None if math.isinf(largest) else int(largest)
-
-
-def _raise_if_others_wait(config: TrainingConfig, strategy: Strategy, rows: int, error: Exception) -> None:
-    message = f"train.micro_batch_size=auto: one sample does not fit ({error}); {ADVICE}"
-    smaller = halved(config, strategy, rows) if rows > 1 else torch.OutOfMemoryError(message)
-    if not strategy.capabilities.can_retry_oom:
-        raise smaller from error
 
 
 def _memory(strategy: Strategy, batch: Batch) -> int:

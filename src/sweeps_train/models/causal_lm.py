@@ -18,6 +18,7 @@ from sweeps_train.models.lora import add_lora, load_lora, remove_lora
 from sweeps_train.models.quantization import bitsandbytes_config, quantize_blank
 
 if TYPE_CHECKING:
+    from peft import PeftModel
     from transformers import PreTrainedTokenizerBase
 
 # PEFT imports bitsandbytes where it is installed, which then warns of kernels for CPUs that only the hub has; and
@@ -44,9 +45,7 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
         whole: nn.Module
         whole, _ = _load(config, weights)
         return whole
-    base, missing = _load(config, None)
-    _check_base(config.path, missing, config.lora)
-    adapted = add_lora(base, config.lora, config.revision)
+    adapted = _with_adapters(*_load(config, None), config, config.lora)
     if weights is not None:
         load_lora(adapted, weights)
     return adapted
@@ -57,25 +56,22 @@ class SharedBase:
 
     def __init__(self, config: CausalLM, device: torch.device):
         self._model, self._missing = _load(config, None, device)
-        self._path, self._revision = config.path, config.revision
+        self._config = config
         self._adapted: Any = None
 
     def adapt(self, lora: Lora) -> nn.Module:
         """Add new adapters to the base model."""
         self.release()  # adapters of a training that failed while it was built
-        _check_base(self._path, self._missing, lora)
-        adapted = self._adapted = add_lora(self._model, lora, self._revision)
+        adapted = self._adapted = _with_adapters(self._model, self._missing, self._config, lora)
         return adapted
 
     def copied(self, lora: Lora | None) -> nn.Module:
         """Return another model with the same frozen tensors, and with adapters if given: for a strategy that replaces
         parameters when it shards, and for trainings that share the base."""
         self.release()
-        if lora is not None:
-            _check_base(self._path, self._missing, lora)
         shared = {id(each): nn.Parameter(each.data, requires_grad=False) for each in self._model.parameters()}
         other = copy.deepcopy(self._model, shared)
-        return other if lora is None else add_lora(other, lora, self._revision)
+        return other if lora is None else _with_adapters(other, self._missing, self._config, lora)
 
     def move_to(self, device: torch.device) -> None:
         """Move the base model to a device; copies made afterwards share its tensors there."""
@@ -140,15 +136,21 @@ def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) ->
     return model, missing
 
 
-def _check_base(path: str, missing: Sequence[str], lora: Lora) -> None:
-    """Raise ``ValueError`` if a base model's files lack weights that are not trained as a whole beside its adapters."""
+def _with_adapters(base: Any, missing: Sequence[str], config: CausalLM, lora: Lora) -> PeftModel:
+    """Add new adapters to a base model.
+
+    Raises:
+        ValueError: The base model's files lack weights that are not trained as a whole beside the adapters, or it
+            cannot have such adapters.
+    """
     random = [name for name in missing if not any(f".{saved}." in f".{name}" for saved in lora.modules_to_save)]
     if random:
         raise ValueError(
-            f"model.path={path}: its files have no {', '.join(random[:3])}; transformers would take random numbers, "
-            "which adapters neither train nor save; use a model with all weights, or name the module in "
+            f"model.path={config.path}: its files have no {', '.join(random[:3])}; transformers would take random "
+            "numbers, which adapters neither train nor save; use a model with all weights, or name the module in "
             "model.lora.modules_to_save"
         )
+    return add_lora(base, lora, config.revision)
 
 
 def _checkpoint_activations(model: Any) -> None:

@@ -12,7 +12,6 @@ from sweeps_train.checkpoints.checkpoint import complete_checkpoints
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_evaluation
 from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
 from sweeps_train.checkpoints.training_state import read_progress
-from sweeps_train.config import Checkpoint
 from sweeps_train.config.better import Objective
 from sweeps_train.reports.progress import Progress
 from sweeps_train.reports.reporter import Reporter, Stop
@@ -52,13 +51,13 @@ class PendingReports:
         evaluator: Evaluator,
         reporter: Reporter,
         root: Path,
-        checkpoint: Checkpoint,
+        keep: Sequence[str],
         check: Callable[[dict[str, float]], None],
         objectives: Sequence[Objective],
     ):
         """Wait for evaluations of checkpoints in the folder ``root``, from which superseded ones are removed. ``check``
         raises an error if the first objective is missing."""
-        self._evaluator, self._reporter, self._root, self._keep = evaluator, reporter, root, checkpoint.keep
+        self._evaluator, self._reporter, self._root, self._keep = evaluator, reporter, root, keep
         self._check, self._objectives = check, objectives
         self._pending: deque[_Pending] = deque()
 

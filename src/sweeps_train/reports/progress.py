@@ -45,13 +45,15 @@ def check_enough_samples(config: Train, num_samples: int) -> None:
         )
 
 
-def count_steps(config: Train, num_samples: int, global_batch_size: int) -> int:
-    """Return the number of optimizer steps of the whole training.
+def count_steps(config: Train, num_samples: int, global_batch_size: int, done: Progress) -> int:
+    """Return the number of optimizer steps of the whole training, of which some may be done, even with batches of
+    another size.
 
-    >>> count_steps(Train(epochs=1.5), num_samples=1000, global_batch_size=100)
-    15
+    >>> count_steps(Train(epochs=1.5), num_samples=1000, global_batch_size=100, done=Progress(step=10, samples=500))
+    20
     """
     if config.max_steps is not None:
         return config.max_steps
     assert config.epochs is not None
-    return math.ceil(round(config.epochs * num_samples / global_batch_size, 6))  # 1.1 * 50,000 is a little above 55,000
+    left = (config.epochs * num_samples - done.samples) / global_batch_size
+    return done.step + max(0, math.ceil(round(left, 6)))  # 1.1 * 50,000 is a little above 55,000

@@ -59,7 +59,8 @@ class HolderConnection:
     """Connection of rank 0 to the process that holds the snapshot."""
 
     def __init__(self, folder: Path, connected: socket.socket):
-        self.folder, self._identity = folder, read_identity(folder)
+        self.folder, self.identity = folder, read_identity(folder)
+        """The holder's folder, and the random text in it, which only workers of this node can read."""
         self._lock: int | None = None
         """Lock of the folder, once its holder was killed: another one would begin there."""
         self._socket, self._received = connected, b""
@@ -108,11 +109,6 @@ class HolderConnection:
         """Folder of the snapshot's files."""
         return self.folder / holder.FILES
 
-    @property
-    def identity(self) -> str:
-        """Random text in the holder's folder, which only workers of this node can read."""
-        return read_identity(self.folder)
-
     def write(self, path: Path, on_told: Callable[[], object] = lambda: None) -> HeldState:
         """Have the holder write the snapshot as a checkpoint, and wait for it. ``on_told`` is called when the holder
         has received the request; it then writes the checkpoint even if this process dies. If the holder was killed,
@@ -156,10 +152,10 @@ class HolderConnection:
     def _outlives_holder(self) -> bool:
         """Whether the holder was killed and its files are there, which this process keeps from now on."""
         deadline = time.monotonic() + RELEASED_WITHIN_S
-        while self._lock is None and self.identity == self._identity and time.monotonic() < deadline:
+        while self._lock is None and read_identity(self.folder) == self.identity and time.monotonic() < deadline:
             self._lock = holder.locked(self.folder)  # None while the holder lives: it serves another worker
             time.sleep(0.01)
-        return self._lock is not None and self.identity == self._identity
+        return self._lock is not None and read_identity(self.folder) == self.identity
 
     def _send(self, message: dict[str, Any]) -> None:
         self._socket.sendall(json.dumps(message).encode() + b"\n")

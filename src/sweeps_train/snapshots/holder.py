@@ -195,7 +195,3 @@ def remove_left(folders: list[Path]) -> None:
                 locks.callback(os.close, descriptor)
             else:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    main()

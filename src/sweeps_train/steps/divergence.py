@@ -19,7 +19,7 @@ KNOWN_AFTER = 5
 SMOOTHING = 0.1
 """Weight of the latest steps in the usual norm, which is an exponential moving average."""
 MOST_NORMS = 256
-"""Number of stored norms after which they are stacked into one tensor."""
+"""Number of stored tensors of norms after which they are joined into one."""
 MOST_SKIPPED = 10
 """Maximum number of successive skipped steps before the training counts as diverged."""
 MOST_RESTORED = 3
@@ -54,18 +54,16 @@ class DivergenceGuard:
         self._skipped = self._skipped_in_succession = 0
         self._is_scaled = self._has_applied_infinite = False
         self._norms: list[torch.Tensor] = []
-        """Norms since the last log, as scalars. They stay on the device and are read at the log: one device operation
-        for each would take a hundredth of the step time of a small model."""
-        self._joined: list[torch.Tensor] = []
-        """Earlier norms, stacked into tensors of shape (``MOST_NORMS``,)."""
+        """Norms since the last log, in tensors of one dimension. They stay on the device and are read at the log: one
+        device operation for each would take a hundredth of the step time of a small model."""
 
     def keeps(self, norm: torch.Tensor, scaler: torch.amp.GradScaler) -> bool:
         """Check the norm of a step's gradients, of all workers and before clipping; return whether to take the step.
         With an enabled scaler the answer is always true, since it skips steps with infinite gradients itself."""
         self._is_scaled = scaler.is_enabled()
-        self._norms.append(norm.detach())
+        self._norms.append(norm.detach().view(1))
         if len(self._norms) >= MOST_NORMS:
-            self._join()
+            self._norms = [torch.cat(self._norms)]
         if self._reaction != "skip" or math.isfinite(norm):
             self._skipped_in_succession = 0
             return True
@@ -75,11 +73,6 @@ class DivergenceGuard:
             self._skipped_in_succession += 1
         return scaler.is_enabled()
 
-    def _join(self) -> None:
-        if self._norms:
-            self._joined.append(torch.stack(self._norms))
-            self._norms.clear()
-
     def weights_vote(self) -> float:
         """Return 1 if some of this worker's weights are not finite, as a summand; 0 if all are, or if norms tell it."""
         return float(not _are_finite(self._weights))
@@ -87,11 +80,10 @@ class DivergenceGuard:
     def metrics(self, step: int, weights_votes: float = 0.0) -> dict[str, float]:
         """Return the mean and maximum of the gradient norm since the last call, and the number of all skipped steps,
         given the sum of all workers' ``weights_vote``."""
-        self._join()
-        norms = [norm for joined in self._joined for norm in joined.tolist()]
+        norms = torch.cat(self._norms).tolist() if self._norms else []
+        self._norms.clear()
         finite = [norm for norm in norms if math.isfinite(norm)]
         self._has_applied_infinite = weights_votes > 0 or (len(finite) < len(norms) and not self._is_scaled)
-        self._joined.clear()
         skipped = {"train/skipped_steps": float(self._skipped)} if self._skipped else {}
         if not finite:
             return skipped

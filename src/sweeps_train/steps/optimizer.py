@@ -175,12 +175,7 @@ def load_optimizer_state(
     order = [names[each] for group in optimizer.param_groups for each in group["params"]]
     shards = {
         index: {
-            # Others, such as the number of steps, are not sharded.
-            key: _laid_out_like(strategy.parameters[name], strategy.shard_like(name, value))
-            if _is_like(value, strategy.parameters[name])
-            else _own(value)
-            for key, value in state[name].items()
-            if not key.startswith(_OF_GROUP)
+            key: _own_part(strategy, name, value) for key, value in state[name].items() if not key.startswith(_OF_GROUP)
         }
         for index, name in enumerate(order)
         if name in state
@@ -198,21 +193,18 @@ def load_optimizer_state(
                 loaded[key] = value.to(loaded[key].device)
 
 
-def _own(value: Any) -> Any:
-    """Copy a tensor that is mapped from a file, since the file may be overwritten."""
-    return value.clone(memory_format=torch.contiguous_format) if isinstance(value, torch.Tensor) else value
-
-
-def _laid_out_like(parameter: nn.Parameter, value: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor to the order in memory that a parameter has, such as ``channels_last``: torch's fused optimizers go
-    through both in the order of the memory."""
-    if is_dtensor(parameter):
-        return value.clone(memory_format=torch.contiguous_format)
-    return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
-
-
-def _is_like(value: Any, parameter: nn.Parameter) -> bool:
-    return isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape == parameter.shape
+def _own_part(strategy: Strategy, name: str, value: Any) -> Any:
+    """Return this worker's part of a value in a parameter's state. Tensors are copied, since they are mapped from a
+    file that may be overwritten; to the order in memory that the parameter has, such as ``channels_last``, since
+    torch's fused optimizers go through both in the order of the memory."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    parameter = strategy.parameters[name]
+    is_sharded = value.ndim > 0 and value.shape == parameter.shape  # unlike the number of steps
+    shard = strategy.shard_like(name, value) if is_sharded else value
+    if not is_sharded or is_dtensor(parameter):
+        return shard.clone(memory_format=torch.contiguous_format)
+    return torch.empty_like(parameter, dtype=shard.dtype, requires_grad=False).copy_(shard)
 
 
 def learning_rate(config: Train, step: int, total_steps: int) -> float:

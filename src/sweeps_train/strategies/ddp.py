@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from sweeps_train.compat.torch import (
     sync_only_on_request,
 )
 from sweeps_train.config.strategy import DDP
-from sweeps_train.data.sample_order import Batch
 from sweeps_train.devices.device_operations import is_accelerator
 from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies.all_reduce import average_gradients
@@ -61,47 +59,41 @@ class DistributedDataParallelStrategy(Strategy):
                 each.register_post_accumulate_grad_hook(self._reached.add)  # type: ignore[no-untyped-call]
         return wrapped
 
-    def backward(
-        self, batches: Sequence[Batch], scale: float | torch.Tensor, *, defer_grad_sync: bool = False
-    ) -> torch.Tensor:
-        total = super().backward(batches, scale, defer_grad_sync=defer_grad_sync)
-        self._has_exchanged_buffers = False
-        return total
-
     def _before_micro_batch(self, *, is_last: bool) -> None:
         if not self._has_exchanged_buffers:  # not again when it repeats the step alone
             self.grad_sync_started = True  # others wait for this worker
             exchange_buffers(self.model)
             self.grad_sync_started, self._has_exchanged_buffers = False, True
 
-    def _averages_itself(self, *, defer_grad_sync: bool) -> bool:
+    @property
+    def _averages_itself(self) -> bool:
         # DistributedDataParallel waits for every parameter, and would average nothing of a bucket that lacks one.
-        return (defer_grad_sync or self._has_unused) and self._config.compression == "none"
+        return (self._defers_grad_sync or self._has_unused) and self._config.compression == "none"
 
-    def _before_last_backward(self, *, defer_grad_sync: bool) -> None:
+    def _before_last_backward(self) -> None:
         self._reached.clear()
-        if not self._averages_itself(defer_grad_sync=defer_grad_sync):
+        if not self._averages_itself:
             self.grad_sync_started = True
             prepare_gradient_sync(self.model)
 
-    def _after_last_backward(self, *, defer_grad_sync: bool) -> None:
-        trained = self.parameters
-        unused = [name for name, each in trained.items() if each.grad is None]
-        if not self._averages_itself(defer_grad_sync=defer_grad_sync):
-            if defer_grad_sync and unused:
-                raise ValueError(
-                    f"strategy.compression={self._config.compression} needs a loss that uses all trained "
-                    f"parameters, but it does not use {', '.join(unused)}; set requires_grad=False for them, or use "
-                    "strategy.compression=none"
-                )
+    def _after_last_backward(self) -> None:
+        if self._averages_itself:
+            self.grad_sync_started = True  # from here on others wait for this worker in collectives
+            self._has_unused |= not average_gradients([*self.parameters.values()], self.workers.size)
+        else:
             self._complete_gradient_sync()
-            return
-        self.grad_sync_started = True  # from here on others wait for this worker in collectives
-        self._has_unused |= not average_gradients([*trained.values()], self.workers.size)
+        self._has_exchanged_buffers = False
 
     def _complete_gradient_sync(self) -> None:
         """Send zeros for parameters that the last backward pass of a step has left out: other workers wait for this
         one's part of all gradients."""
+        unused = [name for name, each in self.parameters.items() if each.grad is None]
+        if unused and self._defers_grad_sync:
+            raise ValueError(
+                f"strategy.compression={self._config.compression} needs a loss that uses all trained "
+                f"parameters, but it does not use {', '.join(unused)}; set requires_grad=False for them, or use "
+                "strategy.compression=none"
+            )
         may_leave_out = not self.task.repeats_its_passes
         left_out = [
             each

@@ -43,13 +43,9 @@ class ShardedStrategy(Strategy):
             self.model.set_requires_all_reduce(is_last)  # between the copies of a model that is sharded in groups
 
     def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
-        return clip_sharded(
-            [(each.grad, self.copies(each)) for each in self.parameters.values() if each.grad is not None],
-            max_norm,
-            self.workers,
-        )
+        return clip_sharded(self.parameters.values(), self._copies, max_norm, self.workers)
 
-    def copies(self, parameter: torch.Tensor) -> int:
+    def _copies(self, parameter: nn.Parameter) -> int:
         """Return the number of workers that hold the same shard of a parameter as this one."""
         if not isinstance(parameter, DTensor):
             return self.workers.size

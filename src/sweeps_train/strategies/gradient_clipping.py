@@ -3,7 +3,7 @@ with torch's function."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.distributed as dist
@@ -14,11 +14,13 @@ from sweeps_train.workers.distributed import Workers
 
 
 @torch.no_grad()
-def clip_sharded(gradients: Iterable[tuple[torch.Tensor, int]], max_norm: float, workers: Workers) -> torch.Tensor:
-    """Scale sharded gradients down to a common norm of at most ``max_norm`` over all workers. Each is given with the
-    number of workers that hold the same shard of it. Return the norm before scaling, a scalar, the same on all
-    workers."""
-    shards = [(local_shard(gradient), copies) for gradient, copies in gradients]
+def clip_sharded(
+    parameters: Iterable[nn.Parameter], copies_of: Callable[[nn.Parameter], int], max_norm: float, workers: Workers
+) -> torch.Tensor:
+    """Scale the gradients of sharded parameters down to a common norm of at most ``max_norm`` over all workers.
+    ``copies_of`` returns the number of workers that hold the same shard of a parameter. Return the norm before scaling,
+    a scalar, the same on all workers."""
+    shards = [(local_shard(each.grad), copies_of(each)) for each in parameters if each.grad is not None]
     squares = torch.zeros((), dtype=torch.float64, device=workers.device)
     for copies in {copies for _, copies in shards}:
         norm = nn.utils.get_total_norm([shard for shard, each in shards if each == copies])

@@ -92,7 +92,7 @@ class PipelineStrategy(Strategy):
         self._run(batch, len(batches), losses=losses, scale=scale)
         for each in self._tied:
             self._add_gradient_of_other_end(each)
-        average((each.grad for each in self.parameters.values() if each.grad is not None), self.data_parallel)
+        average(self._gradients, self.data_parallel)
         total = torch.zeros((), dtype=torch.float64, device=self.workers.device)
         return total + sum(each.detach().double() for each in losses) / scale
 
@@ -148,16 +148,10 @@ class PipelineStrategy(Strategy):
         parameter.grad += received
 
     def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
-        tied = set(self._tied)
-        return clip_sharded(
-            [
-                (each.grad, self.data_parallel.size * (2 if each in tied else 1))
-                for each in self.parameters.values()
-                if each.grad is not None
-            ],
-            max_norm,
-            self.workers,
-        )
+        return clip_sharded(self.parameters.values(), self._copies, max_norm, self.workers)
+
+    def _copies(self, parameter: nn.Parameter) -> int:
+        return self.data_parallel.size * (2 if any(each is parameter for each in self._tied) else 1)
 
     @torch.no_grad()
     def evaluate(self, samples: Samples, batch_size: int) -> torch.Tensor:

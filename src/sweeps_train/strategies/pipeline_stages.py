@@ -109,10 +109,11 @@ def _units(model: nn.Module) -> list[list[nn.Module]]:
         ValueError: The model does not list its parts.
     """
     if (decoder := _decoder(model)) is not None:
-        before, layers, after = _decoder_parts(decoder)
-        head = bare_model(model).get_output_embeddings()
-        layers[0] = [*before, *layers[0]]
-        layers[-1] += [*after, head]
+        parts = [getattr(decoder, name) for name in decoder.config.base_model_pp_plan]
+        at = next(index for index, part in enumerate(parts) if isinstance(part, nn.ModuleList))
+        layers = [[layer] for layer in parts[at]]
+        layers[0] = [*parts[:at], *layers[0]]
+        layers[-1] += [*parts[at + 1 :], bare_model(model).get_output_embeddings()]
         return layers
     if isinstance(model, nn.Sequential):
         parts = list(model)
@@ -132,7 +133,7 @@ def _units(model: nn.Module) -> list[list[nn.Module]]:
     return units
 
 
-def _decoder(model: nn.Module) -> nn.Module | None:
+def _decoder(model: nn.Module) -> Any | None:
     """Return a transformers model without its head; None for other models.
 
     Raises:
@@ -146,23 +147,7 @@ def _decoder(model: nn.Module) -> nn.Module | None:
             f"strategy.kind=pipeline: transformers has no plan to divide a {type(bare).__name__} into stages; use "
             "strategy.kind=fsdp"
         )
-    decoder: nn.Module = getattr(bare, bare.base_model_prefix)
-    return decoder
-
-
-def _decoder_parts(decoder: nn.Module) -> tuple[list[nn.Module], list[list[nn.Module]], list[nn.Module]]:
-    """Return the parts before the layers, the parts of each layer, and the parts after the layers."""
-    before: list[nn.Module] = []
-    layers: list[list[nn.Module]] = []
-    after: list[nn.Module] = []
-    config: Any = decoder.config
-    for name in config.base_model_pp_plan:
-        part = getattr(decoder, name)
-        if isinstance(part, nn.ModuleList):
-            layers = [[layer] for layer in part]
-        else:
-            (after if layers else before).append(part)
-    return before, layers, after
+    return getattr(bare, bare.base_model_prefix)
 
 
 def _without_head(model: nn.Module) -> Callable[..., Any]:

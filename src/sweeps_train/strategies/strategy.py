@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,6 +67,8 @@ class Strategy:
         """The module that a forward pass of training calls: the task's model, possibly wrapped."""
         self.grad_sync_started = False
         """Whether this worker has started to exchange the current step's gradients, so that others may wait for it."""
+        self._defers_grad_sync = False
+        """Whether gradients of the current step are exchanged only after all micro batches."""
         self._most_scored: float = math.inf
         """Maximum samples in a forward pass of an evaluation; reduced after running out of memory."""
         self.parameters: dict[str, nn.Parameter] = {}
@@ -120,7 +121,7 @@ class Strategy:
             for it.
         """
         device = self.workers.device
-        self.grad_sync_started = False
+        self.grad_sync_started, self._defers_grad_sync = False, defer_grad_sync
         total = torch.zeros((), dtype=sum_type(device), device=device)
         factor = torch.zeros_like(total) + scale  # without waiting for a scale on the device
         if self._captured is not None:
@@ -128,15 +129,12 @@ class Strategy:
         for number, batch in enumerate(batches, start=1):
             is_last = number == len(batches)
             self._before_micro_batch(is_last=is_last)
-            before_backward = None
-            if is_last:
-                before_backward = functools.partial(self._before_last_backward, defer_grad_sync=defer_grad_sync)
             on_it = on_device(batch, device)
             if self._captured is not None:
                 total += self._captured(on_it, factor)
             else:
-                total += self._pass(on_it, factor, before_backward)
-        self._after_last_backward(defer_grad_sync=defer_grad_sync)
+                total += self._pass(on_it, factor, self._before_last_backward if is_last else None)
+        self._after_last_backward()
         return total
 
     def _pass(
@@ -160,11 +158,16 @@ class Strategy:
     def _before_micro_batch(self, *, is_last: bool) -> None:
         """Hook before each micro batch. Workers exchange gradients once a step, in the last backward pass."""
 
-    def _before_last_backward(self, *, defer_grad_sync: bool) -> None:
+    def _before_last_backward(self) -> None:
         """Hook before the backward pass in which gradients may be exchanged."""
 
-    def _after_last_backward(self, *, defer_grad_sync: bool) -> None:
+    def _after_last_backward(self) -> None:
         """Hook after all gradients of this worker have been computed."""
+
+    @property
+    def _gradients(self) -> list[torch.Tensor]:
+        """Gradients of this worker's parameters, or its shards of them."""
+        return [each.grad for each in self.parameters.values() if each.grad is not None]
 
     def zero_grad(self) -> None:
         """Drop all gradients, without the profiler hooks of the optimizer's method."""

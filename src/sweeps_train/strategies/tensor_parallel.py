@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -71,13 +71,8 @@ class TensorParallelStrategy(ShardedStrategy):
             batch = self.task.pad(batch, multiple=self._tensor_size)
         return super()._logits(model, batch)
 
-    def backward(
-        self, batches: Sequence[Batch], scale: float | torch.Tensor, *, defer_grad_sync: bool = False
-    ) -> torch.Tensor:
-        total = super().backward(batches, scale, defer_grad_sync=defer_grad_sync)
+    def _after_last_backward(self) -> None:
         partial = [local_shard(each.grad) for each in self._summed_over_row if each.grad is not None]
         sum_in_chunks(partial, self._mesh.get_group("tensor"))
         if not isinstance(self.model, FSDPModule):
-            gradients = (each.grad for each in self.parameters.values() if each.grad is not None)
-            average(gradients, self.data_parallel)
-        return total
+            average(self._gradients, self.data_parallel)

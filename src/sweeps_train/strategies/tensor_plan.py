@@ -41,8 +41,13 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
             "attribute tensor_parallel_plan, or use strategy.kind=fsdp"
         )
     names = [name for name, _ in bare.named_modules()]
-    if unknown := [pattern for pattern in plan if not any(_fits(pattern, name) for name in names)]:
-        _refuse_unknown(bare, plan, unknown)
+    unknown = [pattern for pattern in plan if not any(_fits(pattern, name) for name in names)]
+    # Plans of transformers name layers that only some of its models have.
+    if len(unknown) == len(plan) or (unknown and hasattr(bare, "tensor_parallel_plan")):
+        raise ValueError(
+            f"strategy.kind=tensor_parallel: the plan of a {type(bare).__name__} names {unknown}, which it lacks; "
+            f"name modules within {[name for name, _ in bare.named_children()]}"
+        )
     styles: dict[str, str] = {}
     for name, module in bare.named_modules():
         style: str | None = next((style for pattern, style in plan.items() if _fits(pattern, name)), None)
@@ -92,14 +97,3 @@ def _parts(name: str, module: nn.Module, style: str) -> list[str]:
     inner = "lora_B" if style.startswith("colwise") else "lora_A"
     adapters = [f"{inner}.{adapter}" for adapter in getattr(module, inner)]
     return [f"{name}.{part}" for part in ("base_layer", *adapters)]
-
-
-def _refuse_unknown(model: nn.Module, plan: Mapping[str, str], unknown: list[str]) -> None:
-    """Raise ``ValueError`` if a plan has names that the model lacks: any name in a user's plan, or all names in a plan
-    of transformers."""
-    if len(unknown) == len(plan) or hasattr(model, "tensor_parallel_plan"):
-        kind, layers = type(model).__name__, [name for name, _ in model.named_children()]
-        raise ValueError(
-            f"strategy.kind=tensor_parallel: the plan of a {kind} names {unknown}, which it lacks; "
-            f"name modules within {layers}"
-        )

@@ -49,16 +49,12 @@ class Workers:
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """Sum values element by element over all workers; every worker must pass the same number of values."""
-        total = self.sum_tensor(torch.tensor(values, dtype=sum_type(self.device), device=self.device))
-        return [float(value) for value in total.tolist()]
+        return [sum(each) for each in zip(*self.all_gather(values), strict=True)]
 
     def max(self, values: Sequence[float]) -> list[float]:
         """Return the maximum of values element by element over all workers; every worker must pass the same number of
         values."""
-        largest = torch.tensor(values, dtype=sum_type(self.device), device=self.device)
-        if self.size > 1:
-            dist.all_reduce(largest, dist.ReduceOp.MAX)
-        return [float(value) for value in largest.tolist()]
+        return [max(each) for each in zip(*self.all_gather(values), strict=True)]
 
     def all_gather(self, values: Sequence[float]) -> list[list[float]]:
         """Return the values of each worker, by rank; every worker must pass the same number of values."""
