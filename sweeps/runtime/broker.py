@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from sweeps.runtime.answers import Answer, Outcome
-from sweeps.runtime.attachment import Begun, NotAttached, NotCurrent, Told, TrialSoFar
+from sweeps.runtime.attachment import Begun, NotAttached, Told, TrialSoFar
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
@@ -175,8 +175,12 @@ class Broker(SharedSlots):
         return self._suspects.add(self._slots[attempt.slot].nodes)
 
     async def assign(self, slot: str, assignment: Any) -> None:
-        """Give a slot its next trial."""
-        attempt = self._attempts[assignment.trial]
+        """Give a slot its next trial.
+
+        Raises:
+            NotCurrent: This is not the trial's current attempt.
+        """
+        attempt = self._needed(assignment.trial, assignment.attempt)
         attempt.assign(slot, assignment.log_folder)
         self._slots[slot].attempt = attempt
         await self._slots[slot].add(replace(assignment, failures=attempt.failures))
@@ -309,9 +313,7 @@ class Broker(SharedSlots):
         """
         await self.post_all(events)
         report = cast("Report", events[-1])
-        attempt = self._current(report.trial, report.attempt)
-        if attempt is None:
-            raise NotCurrent
+        attempt = self._needed(report.trial, report.attempt)
         if not report.done:
             await attempt.wait_for_decision()
 
@@ -467,8 +469,3 @@ class Broker(SharedSlots):
                 workers = ", ".join(map(str, on_them))
                 attempt.move(f"the node of worker{'s'[: len(on_them) > 1]} {workers}, {location}, {announced}")
                 self._withdraw(attempt)
-
-    def _current(self, trial: str, number: int) -> Attempt | None:
-        """Return the trial's current attempt if it has this number, else None."""
-        attempt = self._attempts.get(trial)
-        return attempt if attempt is not None and attempt.number == number else None

@@ -203,14 +203,13 @@ def answering_dashboard(address: str | None) -> str | None:
     """
     if not address:
         return None
-    connection = HTTPConnection(urlsplit(f"//{address}").netloc, timeout=DASHBOARD_WITHIN_S)
     try:
-        connection.request("GET", "/")
-        connection.getresponse()  # any status, also one that asks for a token
+        host = urlsplit(f"//{address}").netloc
+        with contextlib.closing(HTTPConnection(host, timeout=DASHBOARD_WITHIN_S)) as connection:
+            connection.request("GET", "/")
+            connection.getresponse()  # any status, also one that asks for a token
     except (OSError, HTTPException):
         return None
-    finally:
-        connection.close()
     return f"http://{address}"
 
 

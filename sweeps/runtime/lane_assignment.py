@@ -15,6 +15,7 @@ from typing import Any
 
 import ray
 
+from sweeps.runtime.attachment import NotCurrent
 from sweeps.runtime.attempt import Attempt, StopRequest, causes
 from sweeps.runtime.events import Ended
 from sweeps.runtime.idle_slots import IdleSlots
@@ -97,8 +98,12 @@ class SharedSlots(ABC):
         await asyncio.gather(*(self._end_group(slot, "the sweep has ended") for slot in [*self._owners]))
 
     async def assign_lane(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
-        """Give a trial to the slot with the fewest trials, or to a new one while there is room."""
-        attempt = self._attempts[assignment.trial]
+        """Give a trial to the slot with the fewest trials, or to a new one while there is room.
+
+        Raises:
+            NotCurrent: This is not the trial's current attempt.
+        """
+        attempt = self._needed(assignment.trial, assignment.attempt)
         for name, its_spec in [*self._specs.items()]:
             if its_spec != spec or set(self._slots[name].nodes) & set(spec.avoid):
                 await self._slots[name].close()  # the trials that it has continue
@@ -331,6 +336,21 @@ class SharedSlots(ABC):
             if each.end is None
         )
         return min(silent, default=math.inf)
+
+    def _current(self, trial: str, number: int) -> Attempt | None:
+        """Return the trial's current attempt if it has this number, else None."""
+        attempt = self._attempts.get(trial)
+        return attempt if attempt is not None and attempt.number == number else None
+
+    def _needed(self, trial: str, number: int) -> Attempt:
+        """Return the trial's current attempt.
+
+        Raises:
+            NotCurrent: It has another number.
+        """
+        if (attempt := self._current(trial, number)) is None:
+            raise NotCurrent
+        return attempt
 
     def _attempts_of(self, slot: str) -> list[Attempt]:
         """Return the attempts that a slot's workers have not ended yet."""

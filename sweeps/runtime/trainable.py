@@ -32,7 +32,7 @@ from sweeps.errors import TrialFailed
 from sweeps.folders.sweep_folder import GROUPS_FOLDER, RAY_TRAIN_FOLDER
 from sweeps.folders.trial_files import logs_location
 from sweeps.runtime.answers import Outcome
-from sweeps.runtime.attachment import BROKER_DIED, Begun
+from sweeps.runtime.attachment import BROKER_DIED, Begun, NotCurrent
 from sweeps.runtime.broker_sides import TrialSide
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder
 from sweeps.runtime.events import Ended
@@ -167,7 +167,7 @@ class Trial(tune.Trainable):
         while True:
             try:
                 self._give_to_slot(lost)
-            except ray.exceptions.ActorUnavailableError:
+            except (ray.exceptions.ActorUnavailableError, NotCurrent):  # it has died between two calls
                 self._slot.close()
             else:
                 return

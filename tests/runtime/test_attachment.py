@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import ray
 from ray.exceptions import ActorUnavailableError
-from test_lane_assignment import assignment
+from test_lane_assignment import SPEC, assignment
 
 from sweeps.constants import LAST_DELIVERED
 from sweeps.runtime.answers import Answer, Outcome
@@ -144,11 +144,17 @@ async def test_a_process_that_has_not_begun_an_attempt_says_so_and_lets_its_work
     assert (await broker.next_outcome("0000", 10.0), await broker.next_assignment("slot-0000-1", 1)) == (None, None)
 
 
-async def test_a_process_that_has_not_begun_an_attempt_lets_no_worker_train_on_after_its_report() -> None:
-    broker = Broker(is_new=False)
-    report = Report("0000", 1, 10, {"loss": 1.0}, 0)
-    with pytest.raises(NotCurrent):
-        await broker.post_and_wait([report])
+async def test_a_process_that_has_not_begun_an_attempt_gives_it_no_workers_and_lets_none_train_on_after_a_report() -> (
+    None
+):
+    broker, given = Broker(is_new=False), assignment("0000", 1)
+    for refused in (
+        broker.assign("slot", given),
+        broker.assign_lane(given, SPEC),
+        broker.post_and_wait([Report("0000", 1, 10, {"loss": 1.0}, 0)]),
+    ):
+        with pytest.raises(NotCurrent):
+            await refused
 
 
 @pytest.mark.parametrize(

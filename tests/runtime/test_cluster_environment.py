@@ -123,7 +123,8 @@ def test_a_dashboard_is_there_if_it_answers(dashboard: str, monkeypatch: pytest.
     assert answering_dashboard(dashboard) == f"http://{dashboard}"
     assert answering_dashboard(f"127.0.0.1:{free_port()}") is None
     assert answering_dashboard("") is None
-    assert answering_dashboard("nowhere.invalid/user/me/proxy") is None, "of RAY_OVERRIDE_DASHBOARD_URL"
+    for overridden in ("nowhere.invalid/user/me/proxy", "me:secret@nowhere.invalid"):
+        assert answering_dashboard(overridden) is None, "of RAY_OVERRIDE_DASHBOARD_URL"
     assert answering_dashboard(None) is None
     monkeypatch.setattr(cluster, "DASHBOARD_WITHIN_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from training_runs import IMAGES, configured
 
 from sweeps.constants import COST, GPU_HOURS, ORIGIN, PARAMETERS, TRIAL
 from sweeps.runtime import worker_group, worker_loop
-from sweeps.runtime.attachment import Begun
+from sweeps.runtime.attachment import Begun, NotCurrent
 from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.runtime.events import Report
 from sweeps.runtime.report_log import ReportLog
@@ -46,19 +47,24 @@ def answering(**answers: Any) -> Any:
     )
 
 
-def given_by(folder: Path, *tokens: str, uri: str | None = None, **config: Any) -> tuple[Assignment, WorkerGroupSpec]:
-    """Assignment and workers that the first trial of a sweep gives to its slot."""
+def given_by(
+    folder: Path, *tokens: str, uri: str | None = None, errors: Sequence[Exception] = (), **config: Any
+) -> tuple[Assignment, WorkerGroupSpec]:
+    """Assignment and workers that the first trial of a sweep gives to its slot, once it is refused with no error."""
     composition = composed(*SHARED, *tokens)
     trials = fit(composition.config, [composition.config.scaling], [NODE])
     broker = answering(nodes_to_avoid=(), begin=Begun(1, None))
     found: list[tuple[Assignment, WorkerGroupSpec]] = []
     trial: Any = object.__new__(Trial)
     trial._context = TrialContext(composition, str(folder), uri, None, trials, broker)
+    refusals = [*errors]
 
     def assign(assignment: Assignment, spec: WorkerGroupSpec) -> None:
+        if refusals:
+            raise refusals.pop()
         found.append((assignment, spec))
 
-    trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=assign)
+    trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=assign, close=lambda: None)
     trial._trial = ""
     trial._take({TRIAL: "0000", PARAMETERS: {}, **config})
     trial._begin()
@@ -96,6 +102,14 @@ def test_a_trial_s_cost_goes_on_after_the_trial_has_copied_another_one_s_state(
     assert 0.0 <= cost[GPU_HOURS] < 1.0, "it was not reported before"
     assignment, _ = given_by(tmp_path, priced, uri=uri)
     assert assignment.spent == {}
+
+
+@pytest.mark.parametrize("error", [ray.exceptions.ActorUnavailableError("", b"0" * 16), NotCurrent()])
+def test_a_trial_begins_again_if_the_broker_that_has_begun_it_dies_before_it_has_workers(
+    tmp_path: Path, error: Exception
+) -> None:
+    assignment, _ = given_by(tmp_path, errors=[error])
+    assert assignment.trial == "0000"
 
 
 def test_a_group_that_has_started_as_the_broker_died_is_freed(
