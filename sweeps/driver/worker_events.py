@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sweeps.driver.sweep_state import SweepState
+from sweeps.driver.time_ledger import SPENT_METRICS
 from sweeps.driver.trial_status import TrialStatus
-from sweeps.driver.trial_time import SPENT_METRICS
 from sweeps.files.checksums import mend
 from sweeps.folders.trial_files import LOGS, flight_record_name, logs_folder, traceback_name, traceback_text
 from sweeps.runtime.attachment import TrialSoFar

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from records import sweep_record, trial_record
 
-from sweeps.driver.time_ledger import TimeLedger
-from sweeps.driver.trial_time import TrialTime
+from sweeps.driver.time_ledger import TimeLedger, TrialTime
 from sweeps.runtime.events import Report
 from sweeps.tracking.record import SweepRecord, SweepTime
 from sweeps.tracking.time_account import TimeAccount, describe_rest
