@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, cast
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.runtime.answers import Answer
 from sweeps.runtime.attachment import NotAttached, Told, TrialSoFar
@@ -16,6 +15,7 @@ from sweeps.runtime.broker import Broker
 from sweeps.runtime.broker_actor import BrokerActor
 from sweeps.runtime.broker_sides import Side, TrialSide, call, calls
 from sweeps.runtime.events import Event
+from sweeps.runtime.node_resources import on_node
 
 P = ParamSpec("P")
 
@@ -52,10 +52,8 @@ class DriverSide(Side):
             max_restarts: Maximum number of restarts of the broker's process; 0 for a driver that never attaches,
                 because its calls of a restarted broker would wait forever.
         """
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000, "max_restarts": max_restarts}
-        actor: Any = ray.remote(BrokerActor)
-        super().__init__(actor.options(scheduling_strategy=here, **options).remote())
+        here, actor = on_node(ray.get_runtime_context().get_node_id()), cast("Any", ray.remote(BrokerActor))
+        super().__init__(actor.options(max_concurrency=10_000, max_restarts=max_restarts, **here).remote())
         self.of_trials = TrialSide(self.broker)
         """Interface to the broker for the trials' actors."""
         self._told: dict[str, Told] = {}

@@ -18,10 +18,9 @@ import ray
 from sweeps.runtime.attachment import NotCurrent
 from sweeps.runtime.attempt import Attempt, StopRequest, causes
 from sweeps.runtime.events import Ended
-from sweeps.runtime.idle_slots import IdleSlots
 from sweeps.runtime.lane_queue import LaneQueue
 from sweeps.runtime.lost_worker import NODE_DIED
-from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.slot_queue import IdleSlots, SlotQueue
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.worker_error import WorkerError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class BrokerReporter:
         self._broker: WorkersSide = assignment.broker
         self._start = newest_step(Path(assignment.checkpoint_folder)) or 0
         self._undelivered = undelivered(assignment, () if stored is None else stored.steps)
-        self._cost = CostMeter(assignment)
+        self.cost = CostMeter(assignment)
         self._report_log = ReportLog(assignment.checkpoint_folder)
         self._stop_request = StopRequest.NONE
         self._stop = self._wait_for_stop()
@@ -77,7 +77,7 @@ class BrokerReporter:
             self._assignment.trial,
             self._assignment.attempt,
             progress.step,
-            metrics | self._cost.metrics(),
+            metrics | self.cost.metrics(),
             now_ms(),
             progress=progress.resources(),
             checkpoint=announced,
@@ -98,10 +98,6 @@ class BrokerReporter:
             self._broker.post_and_wait(events)
         else:
             self._previous = self._send(self._broker.post_all(events))
-
-    def charge(self, hourly: Mapping[str, float], seconds: float) -> None:
-        """Add the cost of an evaluation in another pool; see ``CostMeter.charge``."""
-        self._cost.charge(hourly, seconds)
 
     def _hold(self, checkpoint: str | None) -> str | None:
         if checkpoint is None or not self._assignment.holds_checkpoints:

@@ -64,6 +64,7 @@ class Slot:
     def __init__(self, name: str, spec: WorkerGroupSpec, broker: TrialSide):
         self.spec = spec
         self._name, self._broker = name, broker
+        scaling = spec.workers.scaling
         self._hooks = _SlotHooks(name, broker.workers, spec)
         self._trainer = LeanTrainer(
             train_assignments if spec.lanes is None else train_in_lanes,
@@ -72,12 +73,12 @@ class Slot:
                 "nccl" if spec.use_gpu else "gloo", timeout_s=math.ceil(spec.hang_timeout_s + DIAGNOSIS_S)
             ),
             scaling_config=ScalingConfig(
-                num_workers=spec.num_workers,
+                num_workers=scaling.min_workers,
                 use_gpu=spec.use_gpu,
                 resources_per_worker=spec.resources_per_worker,
-                placement_strategy=spec.placement,
-                accelerator_type=spec.accelerator_type,
-                label_selector=spec.labels | avoiding(spec.avoid) or None,  # type: ignore[call-arg]  # typed as an older class
+                placement_strategy=scaling.placement,
+                accelerator_type=scaling.accelerator_type,
+                label_selector=scaling.labels | avoiding(spec.avoid) or None,  # type: ignore[call-arg]  # typed as an older class
             ),
             run_config=RunConfig(  # type: ignore[call-arg]  # likewise
                 name=name,
@@ -220,7 +221,7 @@ class _SlotHooks(ControllerHooks):
         selectors of the slot's start."""
         spec = self._spec
         avoid = self._broker.nodes_to_avoid_now(spec.workers)
-        return spec.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
+        return spec.workers.scaling.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
         """Free the workers of a trial whose actor has died, and tell the broker if the last placement group found no
@@ -287,3 +288,27 @@ class SlotHolder:
         if self._slot is not None:
             self._slot.close()
             self._slot = None
+
+
+class LaneHolder:
+    """Lane that an actor's trial occupies or waits for."""
+
+    def __init__(self, broker: TrialSide):
+        self._broker = broker
+        self._attempt: tuple[str, int] | None = None
+
+    def release(self, spec: WorkerGroupSpec, *, reuse: bool) -> None:
+        """Let the trial leave its lane; the workers stay."""
+        self.close()
+
+    def assign(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
+        """Give a trial to a lane."""
+        self._attempt = assignment.trial, assignment.attempt
+        self._broker.assign_lane(assignment, spec)
+
+    def close(self) -> None:
+        """Let the trial leave its lane."""
+        if self._attempt is not None:
+            with contextlib.suppress(ray.exceptions.RayError):
+                self._broker.leave_lane(*self._attempt, RELEASE_TIMEOUT_S)
+            self._attempt = None

@@ -131,6 +131,6 @@ def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool)
 def _evaluator(assignment: Assignment, reporter: BrokerReporter | None) -> PoolEvaluator | None:
     if assignment.evaluation is None:
         return None
-    charge = reporter.charge if reporter is not None else lambda *_: None
+    charge = reporter.cost.charge if reporter is not None else lambda *_: None
     alive = functools.partial(assignment.broker.alive, assignment.trial, assignment.attempt)
     return PoolEvaluator(assignment.evaluation, assignment.shared, charge, alive, assignment.prepare_timeout_s)

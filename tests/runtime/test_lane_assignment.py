@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import ray
 
+from sweeps.config.scaling import Scaling
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback
 from sweeps.runtime import attempt, hang, slot_queue
@@ -31,14 +32,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 SPEC = WorkerGroupSpec(
-    num_workers=2,
+    workers=Workers(Scaling(num_workers=2), {"CPU": 1.0}),
     use_gpu=False,
     resources_per_worker={"CPU": 1.0},
-    placement="PACK",
-    accelerator_type=None,
-    labels={},
     avoid=(),
-    workers=cast("Workers", None),
     environment={},
     hang_timeout_s=60.0,
     spare_processes="never",
@@ -116,20 +113,18 @@ async def training(*trials: str, is_answered: bool = False) -> tuple[Groups, str
 
 
 def assignment(trial: str, attempt: int) -> Assignment:
-    nothing: dict[str, Any] = dict.fromkeys(
-        ("training", "origin", "largest_micro_batch", "last_delivered", "broker"), None
-    )
+    nothing: Any = None
     return Assignment(
         trial=trial,
         attempt=attempt,
+        training=nothing,
         metrics=("eval/loss",),
         modes=("min",),
         checkpoint_folder="",
         log_folder="",
-        waits_for_decision=False,
+        broker=nothing,
         hang_timeout_s=60.0,
         prepare_timeout_s=60.0,
-        **nothing,
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from test_lane_assignment import SPEC, assignment
 
 from sweeps.config.scaling import Scaling
-from sweeps.runtime import idle_slots, suspected_nodes, worker_group
+from sweeps.runtime import slot_queue, suspected_nodes, worker_group
 from sweeps.runtime.attempt import Attempt, may_be_the_nodes
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Event, Report, Waiting
@@ -161,7 +161,7 @@ def test_ray_train_is_told_which_nodes_to_avoid_when_the_workers_are_placed(
         return now
 
     broker: Any = SimpleNamespace(nodes_to_avoid_now=nodes_to_avoid_now)
-    spec = replace(SPEC, labels={"zone": "a"}, avoid=("b",), workers=workers(num_workers=2))
+    spec = replace(SPEC, avoid=("b",), workers=workers(num_workers=2, labels={"zone": "a"}))
     told = worker_group._SlotHooks("slot", broker, spec).on_controller_start_worker_group()
     assert told == (expected and {"zone": "a", NODE_ID_LABEL: expected})
     assert asked == [(spec.workers,)]
@@ -213,8 +213,8 @@ async def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unles
         looks.append(1)
         return int(is_full)
 
-    monkeypatch.setattr(idle_slots, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(idle_slots, "groups_without_nodes", waiting)
+    monkeypatch.setattr(slot_queue, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(slot_queue, "groups_without_nodes", waiting)
 
     async def looked() -> None:
         until = len(looks) + 2
