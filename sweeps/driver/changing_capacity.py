@@ -117,7 +117,9 @@ class Capacity:
     def _look(self) -> None:
         while not self._state.suspected.empty():
             self._check(self._state.suspected.get())
-        if leaving := {node: ends for node, ends in draining_nodes().items() if node not in self._leaving}:
+        # Ray aborts this process if the server of its own cluster ends during the call, as by a signal to both.
+        draining = {} if self._plan.config.cluster.address == "local" else draining_nodes()
+        if leaving := {node: ends for node, ends in draining.items() if node not in self._leaving}:
             self._leaving |= leaving.keys()
             self._leave({node: _announcement(ends) for node, ends in leaving.items()})
         if self._state.fit.finds_lanes and not self._state.has_found_lanes:

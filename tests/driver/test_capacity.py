@@ -166,6 +166,15 @@ def test_a_node_whose_end_is_announced_is_left_out_once(cluster: Cluster) -> Non
     assert cluster.state.excluded_nodes == ("b", "a")
 
 
+def test_a_cluster_on_this_machine_is_not_asked_which_nodes_will_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, "cluster.address=local")
+    cluster.leaving = {"b": 0.0}
+    with cluster.capacity:
+        cluster.nodes = [*cluster.nodes, node("c")]
+        cluster.hears("1 node joined: 3 trials at once")
+    assert cluster.moved == []
+
+
 def test_a_cluster_that_does_not_answer_for_a_while_is_said_once_and_followed_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
