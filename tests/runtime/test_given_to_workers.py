@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import ray
+from attempts import assignment
 from compositions import composed
-from test_lane_assignment import assignment
 from training_runs import IMAGES, configured
 
 from sweeps.constants import COST, GPU_HOURS, ORIGIN, PARAMETERS, TRIAL

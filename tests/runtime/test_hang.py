@@ -15,9 +15,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from attempts import assignment
 from local_actor import LOCAL_RAY
 from running import Done, points, run
-from test_lane_assignment import assignment
 from training_runs import IMAGES, configured
 
 from sweeps.folders.trial_files import log_name

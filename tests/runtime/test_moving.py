@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from test_lane_assignment import assignment
+from attempts import begin
 
 from sweeps.runtime.attempt import Attempt, StopRequest
 from sweeps.runtime.broker import Broker
@@ -76,8 +76,7 @@ def test_a_node_that_was_taken_away_without_a_notice_is_no_failure_and_any_other
 
 
 async def train(broker: Broker, slot: str, trial: str, nodes: Sequence[str]) -> None:
-    number = (await broker.begin(trial)).attempt
-    await broker.assign(slot, assignment(trial, number))
+    await begin(broker, trial, slot)
     started = {
         "processes": [(node, 1) for node in nodes],
         "locations": tuple(f"host-{node}" for node in nodes),

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_lane_assignment import SPEC, assignment
+from attempts import SPEC, begin
 
 from sweeps.config.scaling import Scaling
 from sweeps.runtime import slot_queue, suspected_nodes, worker_group
@@ -55,8 +55,7 @@ def nodes_with(cpus: dict[str, float]) -> list[dict[str, float]]:
 
 async def lose(broker: Broker, nodes: Sequence[str] = ("n1", "n2")) -> Ended:
     """Begin a trial on some nodes and lose a worker; returns the attempt's end."""
-    await broker.begin("0000")
-    await broker.assign("slot", assignment("0000", 1))
+    await begin(broker)
     await broker.slot_started("slot", {"processes": [(node, 1) for node in nodes], "workers": []})
     await broker.end(failed("lost", "worker 0 on a was lost"))
     (end,) = [event for event in await broker.drain(1) if isinstance(event, Ended)]
@@ -121,8 +120,7 @@ async def test_a_slot_without_a_trial_is_room_for_another_one_and_is_not_kept_on
     broker = Broker()
     await broker.check_nodes()
     await lose(broker)
-    await broker.begin("0001")
-    await broker.assign("idle", assignment("0001", 1))
+    await begin(broker, "0001", "idle")
     await broker.slot_started("idle", {"processes": [(node, 1)], "workers": [], "reserved": {"CPU": 1.0}})
     assert (await broker.next_assignment("idle", 0)).trial == "0001"
     idle = asyncio.create_task(broker.next_assignment("idle", 1))
@@ -140,8 +138,7 @@ async def test_a_slot_without_a_trial_is_room_for_another_one_and_is_not_kept_on
 async def test_nodes_of_workers_that_were_taken_away_are_not_suspected() -> None:
     broker = Broker()
     await broker.check_nodes()
-    await broker.begin("0000")
-    await broker.assign("slot", assignment("0000", 1))
+    await begin(broker)
     await broker.slot_started("slot", {"processes": [("n1", 1)], "locations": ("a",), "workers": []})
     await broker.nodes_leave({"n1": "leaves the cluster"})
     await broker.end(failed("lost", "worker 0 on a was lost"))
@@ -222,22 +219,19 @@ async def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unles
             await asyncio.sleep(0.01)
 
     broker = Broker()
-    await broker.begin("0000")
-    await broker.assign("idle", assignment("0000", 1))
+    await begin(broker, "0000", "idle")
     await broker.slot_started("idle", {"workers": []})
     assert (await broker.next_assignment("idle", 0)).trial == "0000"
     idle = asyncio.create_task(broker.next_assignment("idle", 1))
     await asyncio.sleep(0.05)
     if is_kept:
         assert await broker.reserve("idle")
-    await broker.begin("0001")
-    await broker.assign("other", assignment("0001", 1))
+    await begin(broker, "0001", "other")
     if is_full and not is_kept:
         assert await idle is None
         assert not await broker.reserve("idle"), "its workers return: the next trial has others"
         return
     await (asyncio.sleep(0.1) if is_kept else looked())
     assert not idle.done()
-    await broker.begin("0002")
-    await broker.assign("idle", assignment("0002", 1))
+    await begin(broker, "0002", "idle")
     assert (await idle).trial == "0002"
