@@ -15,13 +15,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from compositions import composed
 from processes import run_python
 from recording import free_port
 from small_http import Handler, serving_http
 from waiting import wait_until
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import RayNotStarted, UserError
 from sweeps.runtime import cluster
 from sweeps.runtime.cluster import _environment, _quiet_libraries, _started_here, answering_dashboard, connected
@@ -136,7 +135,7 @@ def test_an_address_of_ray_client_is_refused_with_what_to_give_instead(
     key: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
-    config = compose_sweep("digits", [f"cluster.address='{address}'"], ConfSearchPath()).config
+    config = composed(f"cluster.address='{address}'").config
     with pytest.raises(UserError, match=rf"^{key}=ray://head:10001: .*HOST:6379"), connected(config):
         pass
 
