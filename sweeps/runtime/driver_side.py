@@ -58,7 +58,6 @@ class DriverSide(Side):
         """Interface to the broker for the trials' actors."""
         self._told: dict[str, Told] = {}
         """Last message on each subject, which a restarted broker receives again."""
-        self._leaving: dict[str, str] = {}
         self._awaited: ray.ObjectRef[list[Event]] | None = None
         """The pending ``drain`` or ``attach`` call, which will return events; None if there is none."""
         self._answered: ray.ObjectRef[None] | None = None
@@ -75,16 +74,12 @@ class DriverSide(Side):
     forget_lanes = tells("lanes", Broker.forget_lanes)
     avoid = tells("avoid", Broker.avoid)
     check_nodes = tells("check", Broker.check_nodes)
+    nodes_leave = tells("leaving", Broker.nodes_leave)
     stop_waiting_for_answers = tells("answers", Broker.stop_waiting_for_answers)
 
     def stop_for_good(self, trial: str) -> None:
         """Ask a trial to stop after a checkpoint, in this attempt and in later ones."""
         self.tell(f"stop {trial}", Broker.stop_for_good, trial)
-
-    def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Move the trials on the given nodes to other nodes; see ``Broker.nodes_leave``."""
-        self._leaving |= nodes
-        self.tell("leaving", Broker.nodes_leave, {**self._leaving})
 
     def tell(self, matter: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> None:
         """Send the broker a setting by calling one of its methods. A restarted broker receives the last message on each

@@ -79,9 +79,7 @@ class SharedSlots(ABC):
         never get their resources. If there is room for further groups, trials that wait for a lane go to these."""
         self._most_groups = most
         queues = self._open_groups()
-        starting = [
-            (name, queue, self._specs[name]) for name, queue in queues.items() if "workers" not in queue.handles
-        ]
+        starting = [(name, queue, self._specs[name]) for name, queue in queues.items() if not queue.has_started]
         for name, queue, spec in starting[::-1][: max(0, len(queues) - most)]:
             await queue.close()
             for each in queue.withdraw_beyond():
@@ -102,9 +100,9 @@ class SharedSlots(ABC):
         Raises:
             NotCurrent: This is not the trial's current attempt.
         """
-        attempt = self._needed(assignment.trial, assignment.attempt)
+        attempt = self._needed(*assignment.key)
         for name, its_spec in [*self._specs.items()]:
-            if its_spec != spec or set(self._slots[name].nodes) & set(spec.avoid):
+            if its_spec != spec or set(self._slots[name].group.nodes) & set(spec.avoid):
                 await self._slots[name].close()  # the trials that it has continue
         slot = self._emptiest(assignment.trial) or self._new(f"slot-{assignment.trial}-{assignment.attempt}", spec)
         attempt.assign(slot, assignment.log_folder)

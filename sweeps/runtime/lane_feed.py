@@ -137,14 +137,14 @@ class LaneFeed:
     def _end(self, assignment: Assignment, error: Exception | None) -> None:
         from sweeps_train.errors import MicroBatchHalved
 
-        end = Ended(assignment.trial, assignment.attempt)
+        end = Ended(*assignment.key)
         if isinstance(error, MicroBatchHalved):
-            end = Ended(assignment.trial, assignment.attempt, str(error), halved_to=error.half)
+            end = Ended(*assignment.key, str(error), halved_to=error.half)
         elif error is not None:
             self._write_log(assignment, "".join(traceback.format_exception(error)))
             description = redacted_error(describe_exception(error, 0, self._num_workers))
-            self._broker.worker_failed(assignment.trial, assignment.attempt, description)
-            end = Ended(assignment.trial, assignment.attempt, description.described)
+            self._broker.worker_failed(*assignment.key, description)
+            end = Ended(*assignment.key, description.described)
         self._broker.lane_ended(self._slot, end)
 
     def _write_log(self, assignment: Assignment, text: str) -> None:

@@ -4,7 +4,8 @@ when the workers of other slots find no room on the cluster."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sweeps.compat.ray_core import groups_without_nodes
@@ -19,12 +20,33 @@ LOOK_EVERY_S = 2.0
 """Seconds between two checks whether the workers of a slot wait for room."""
 
 
+@dataclass(frozen=True)
+class StartedGroup:
+    """A worker group that has started; sequences are by rank."""
+
+    placement_group: Any = None
+    reserved: Mapping[str, float] = field(default_factory=dict)
+    """Resources that each worker holds."""
+    workers: Sequence[Any] = ()
+    """Actors of the workers."""
+    locations: tuple[str, ...] = ()
+    """``host`` or ``host/gpu`` of each worker."""
+    processes: Sequence[tuple[str, int]] = ()
+    """Id of the node, and process id, of each worker."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Id of each worker's node, which several may share."""
+        return tuple(node for node, _ in self.processes)
+
+
 class SlotQueue:
-    """Queue of one slot's successive assignments, with handles of the actors that the slot has started."""
+    """Queue of one slot's successive assignments, with the worker group that the slot has started."""
 
     def __init__(self) -> None:
-        self.handles: dict[str, Any] = {}
-        """Controller, placement group and workers that have started so far."""
+        self.group = StartedGroup()
+        """The slot's worker group; empty before it has started."""
+        self.has_started = False
         self.attempt: Attempt | None = None
         """The attempt that the slot was last given; of no account in a slot with lanes."""
         self.is_closed = False
@@ -37,31 +59,9 @@ class SlotQueue:
         """Task that closes the slot unless it is given a trial first."""
 
     @property
-    def locations(self) -> tuple[str, ...]:
-        """``host`` or ``host/gpu`` of each worker, by rank."""
-        locations: tuple[str, ...] = self.handles.get("locations", ())
-        return locations
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Ids of the workers' nodes, without duplicates; empty before the workers have started."""
-        return tuple(dict.fromkeys(self.nodes_by_rank))
-
-    @property
-    def nodes_by_rank(self) -> tuple[str, ...]:
-        """Id of each worker's node, by rank; empty before they have started."""
-        return tuple(node for node, _ in self.handles.get("processes", ()))
-
-    @property
-    def reserved_per_worker(self) -> dict[str, float]:
-        """Resources that each worker holds; empty before they have started."""
-        reserved: dict[str, float] = self.handles.get("reserved", {})
-        return reserved
-
-    @property
     def is_starting(self) -> bool:
         """Whether the slot has a trial whose workers have not started yet."""
-        return bool(self._assignments) and "workers" not in self.handles and not self.is_closed
+        return bool(self._assignments) and not self.has_started and not self.is_closed
 
     @property
     def is_idle(self) -> bool:

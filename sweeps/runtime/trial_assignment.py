@@ -62,3 +62,8 @@ class Assignment:
     """Part of its GPU's memory that each worker may use; without a GPU, of its machine's memory. None: unknown."""
     holds_checkpoints: bool = False
     """Whether reported checkpoints are held until they are copied into MLflow."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The trial and the number of the attempt."""
+        return self.trial, self.attempt

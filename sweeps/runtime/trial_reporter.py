@@ -52,8 +52,7 @@ class BrokerReporter:
         self._posted: list[Any] = []
         self._logs: list[Log] = []
         self._logs_sent_at = 0.0
-        started = Started(assignment.trial, assignment.attempt, now_ms(), assignment.origin)
-        self._previous = self._send(self._broker.post(started))
+        self._previous = self._send(self._broker.post(Started(*assignment.key, now_ms(), assignment.origin)))
         """The last call with logs or a report. An asynchronous actor may reorder calls, so the next one is made when
         the broker has processed this one."""
         self._announce_stored()
@@ -64,7 +63,7 @@ class BrokerReporter:
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
         self._post_undelivered(progress.step)
-        log = Log(self._assignment.trial, self._assignment.attempt, progress.step, metrics, now_ms())
+        log = Log(*self._assignment.key, progress.step, metrics, now_ms())
         self._write(log)
         self._logs.append(log)
         if time.monotonic() - self._logs_sent_at >= SEND_EVERY_S and self._previous_is_taken():
@@ -74,8 +73,7 @@ class BrokerReporter:
         self._post_undelivered(progress.step)
         announced = None if self._stored is not None else checkpoint
         report = Report(
-            self._assignment.trial,
-            self._assignment.attempt,
+            *self._assignment.key,
             progress.step,
             metrics | self.cost.metrics(),
             now_ms(),
@@ -128,15 +126,7 @@ class BrokerReporter:
                 self._post_saved(step, metrics, self._stored.uri(files), None)
 
     def _post_saved(self, step: int, metrics: dict[str, float], checkpoint: str, held: str | None) -> None:
-        saved = Saved(
-            self._assignment.trial,
-            self._assignment.attempt,
-            step,
-            metrics,
-            now_ms(),
-            checkpoint=checkpoint,
-            held=held,
-        )
+        saved = Saved(*self._assignment.key, step, metrics, now_ms(), checkpoint=checkpoint, held=held)
         self._write(saved)
         self._send(self._broker.post(saved))
 
@@ -145,7 +135,7 @@ class BrokerReporter:
             self._report_log.write(event)
 
     def note(self, text: str) -> None:
-        self._send(self._broker.post(Note(self._assignment.trial, self._assignment.attempt, text)))
+        self._send(self._broker.post(Note(*self._assignment.key, text)))
 
     def should_stop(self, *, can_save: bool = True) -> Stop:
         ready, _ = ray.wait([self._stop], timeout=0)
@@ -164,8 +154,7 @@ class BrokerReporter:
                 return Stop.DISCARD
 
     def _wait_for_stop(self) -> Any:
-        assignment = self._assignment
-        return self._broker.wait_for_stop(assignment.trial, assignment.attempt, self._stop_request)
+        return self._broker.wait_for_stop(*self._assignment.key, self._stop_request)
 
     def flush(self) -> None:
         """Wait until the broker has all events; the worker group must not end before that."""

@@ -34,6 +34,7 @@ from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_loop import train_in_lanes
 from sweeps.runtime.lost_worker import dead_workers, lost_workers, summarize_error
 from sweeps.runtime.node_resources import avoiding
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.spare_processes import keep_spares
 from sweeps.runtime.termination import announce_sigterm
 from sweeps.runtime.torch_process_group import ProcessGroup
@@ -102,7 +103,7 @@ class Slot:
 
     def assign(self, assignment: Assignment) -> None:
         """Assign a trial, which the workers begin as soon as they have started."""
-        self._attempt = assignment.trial, assignment.attempt
+        self._attempt = assignment.key
         self._ends_within_s = assignment.ends_within_s
         self._broker.assign(self._name, assignment)
         if not self._thread.is_alive():  # the workers died while they were idle
@@ -178,9 +179,8 @@ class Slot:
         self._end_attempt(error, lost)
 
     def _lost_workers(self, exception: BaseException) -> tuple[WorkerError, ...]:
-        handles = self._hooks.handles
-        nodes = [node for node, _ in handles.get("processes", ())]
-        return lost_workers(exception, handles.get("locations", ()), nodes)
+        group = self._hooks.group or StartedGroup()
+        return lost_workers(exception, group.locations, group.nodes)
 
     def _end_attempt(self, error: str | None, lost: tuple[WorkerError, ...] = ()) -> None:
         if self.spec.lanes is not None:
@@ -194,23 +194,22 @@ class Slot:
         """Wait until the group has started, because the placement group of a starting group is unknown and cannot be
         freed."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._hooks.handles and time.monotonic() < deadline and self._thread.is_alive():
+        while self._hooks.group is None and time.monotonic() < deadline and self._thread.is_alive():
             time.sleep(0.05)
 
     def _kill(self) -> None:
-        handles = self._hooks.handles
-        for actor in handles.get("workers", []):
-            ray.kill(actor)
-        if "placement_group" in handles:
-            remove_placement_group(handles["placement_group"])
+        if (group := self._hooks.group) is not None:
+            for actor in group.workers:
+                ray.kill(actor)
+            remove_placement_group(group.placement_group)
 
 
 class _SlotHooks(ControllerHooks):
     """Hooks for Train's controller that store the handles of started actors and keep workers off the nodes to avoid."""
 
     def __init__(self, slot: str, broker: WorkersSide, spec: WorkerGroupSpec):
-        self.handles: dict[str, Any] = {}
-        """Placement group and workers, with which the slot can free them; empty until they have started."""
+        self.group: StartedGroup | None = None
+        """The workers and their placement group, by which the slot can free them; None until they have started."""
         self._workers: list[WorkerProcess] = []
         self._slot, self._broker, self._spec = slot, broker, spec
         self._asked: float | None = None
@@ -234,19 +233,19 @@ class _SlotHooks(ControllerHooks):
     def after_worker_group_start(self, worker_group: Any) -> None:
         workers, group = worker_processes(worker_group), placement_group(worker_group)
         self._workers = workers
-        self.handles = {
-            "placement_group": group,
-            "reserved": dict(group.bundle_specs[0]),
-            "workers": [worker.actor for worker in workers],
-            "locations": tuple(worker.location for worker in workers),
-            "processes": [(worker.node_id, worker.process_id) for worker in workers],
-        }
-        self._broker.slot_started(self._slot, self.handles)
+        self.group = StartedGroup(
+            placement_group=group,
+            reserved=dict(group.bundle_specs[0]),
+            workers=[worker.actor for worker in workers],
+            locations=tuple(worker.location for worker in workers),
+            processes=[(worker.node_id, worker.process_id) for worker in workers],
+        )
+        self._broker.slot_started(self._slot, self.group)
         for rank, worker in enumerate(workers):
             execute(worker.actor, announce_sigterm, self._broker, self._slot, rank)
         if self._spec.spare_processes != "never":
             always = self._spec.spare_processes == "always"
-            keep_spares(self._broker, self._slot, [worker.actor for worker in workers], always=always)
+            keep_spares(self._broker, self._slot, self.group.workers, always=always)
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
         """Identify the worker that died, while the others, which lost the connection to it, are still alive."""
@@ -303,7 +302,7 @@ class LaneHolder:
 
     def assign(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
         """Give a trial to a lane."""
-        self._attempt = assignment.trial, assignment.attempt
+        self._attempt = assignment.key
         self._broker.assign_lane(assignment, spec)
 
     def close(self) -> None:

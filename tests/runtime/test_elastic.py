@@ -20,6 +20,7 @@ from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Note, Report, Started
 from sweeps.runtime.lost_worker import NODE_DIED
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.spare_processes import ProcessOrigin
 from sweeps.worker_error import WorkerError
 
@@ -41,7 +42,7 @@ async def train(broker: Broker, trial: str, *, previous: str | None = None, last
     attempt = (await broker.begin(trial)).attempt
     slot = f"slot-{trial}-{attempt}"
     await broker.assign(slot, assignment(trial, attempt))
-    await broker.slot_started(slot, {"workers": ["a worker"] * number})
+    await broker.slot_started(slot, StartedGroup(workers=["a worker"] * number))
     await broker.post(Started(trial, attempt, 0))
     for step in (10, last_step):
         await broker.post(Log(trial, attempt, step, {"train/loss": 1.0}, 1000 * step))

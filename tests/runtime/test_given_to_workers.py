@@ -21,6 +21,7 @@ from sweeps.runtime.attachment import Begun, NotCurrent
 from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.runtime.events import Report
 from sweeps.runtime.report_log import ReportLog
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.trainable import Trial, TrialContext
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_cost import CostMeter
@@ -173,7 +174,7 @@ def test_workers_that_do_not_stop_their_trial_are_waited_for_once(
     broker.wait_for_end = lambda *_, is_patient: waits.append(is_patient)
     for releases in (True, False):
         slot = Slot("slot", given[1], broker)
-        slot._hooks.handles = {"workers": []}
+        slot._hooks.group = StartedGroup()
         slot.assign(given[0])
         if releases:
             assert not slot.release(given[1])

@@ -16,6 +16,7 @@ from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Note, Report
 from sweeps.runtime.lane_assignment import MOST_EXCUSES
 from sweeps.runtime.lost_worker import NODE_DIED, PROCESS_DIED
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.worker_error import WorkerError
 
@@ -283,7 +284,7 @@ async def test_a_trial_that_ends_with_its_group_while_it_is_asked_for_its_stacks
         return lost(PROCESS_DIED)
 
     monkeypatch.setattr(hang, "diagnose_hang", diagnosed)
-    await groups.broker.slot_started(slot, {"processes": [("n", 1)], "locations": ("a",), "workers": []})
+    await groups.broker.slot_started(slot, StartedGroup(processes=[("n", 1)], locations=("a",)))
     monkeypatch.setattr(hang, "flight_records", lambda _: asyncio.sleep(0, ()))
     await end_of(groups.broker.next_outcome("0", 0.1))
     events = await groups.broker.drain(0.1)
@@ -332,7 +333,7 @@ async def test_a_trial_that_waits_for_a_lane_of_workers_that_will_end_moves_at_o
     groups = Groups()
     await groups.begin("0", "1", "2")
     (slot,) = groups.owners
-    await groups.broker.slot_started(slot, {"processes": [("n1", 1), ("n1", 2)], "locations": ("a", "a")})
+    await groups.broker.slot_started(slot, StartedGroup(processes=[("n1", 1), ("n1", 2)], locations=("a", "a")))
     await groups.take(slot)
     if how == "SIGTERM":
         await groups.broker.worker_terminated(slot, 0)
@@ -484,7 +485,7 @@ async def test_trials_do_not_wait_for_a_group_that_lost_its_room_while_others_ha
     await groups.begin("0", "1", "2", "3")
     first, second = groups.owners
     for slot in (first, second):
-        await groups.broker.slot_started(slot, {"workers": ["a worker"]})
+        await groups.broker.slot_started(slot, StartedGroup(workers=["a worker"]))
         await groups.take(slot)
     await groups.broker.slot_ended(second, "its node is gone", ())
     await groups.begin("1", "3")  # again, before the driver has seen the nodes

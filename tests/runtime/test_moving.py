@@ -12,6 +12,7 @@ from attempts import begin
 from sweeps.runtime.attempt import Attempt, StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Event, Note, Report
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.worker_error import WorkerError
 
 pytestmark = pytest.mark.anyio
@@ -77,12 +78,8 @@ def test_a_node_that_was_taken_away_without_a_notice_is_no_failure_and_any_other
 
 async def train(broker: Broker, slot: str, trial: str, nodes: Sequence[str]) -> None:
     await begin(broker, trial, slot)
-    started = {
-        "processes": [(node, 1) for node in nodes],
-        "locations": tuple(f"host-{node}" for node in nodes),
-        "workers": [],
-    }
-    await broker.slot_started(slot, started)
+    locations = tuple(f"host-{node}" for node in nodes)
+    await broker.slot_started(slot, StartedGroup(processes=[(node, 1) for node in nodes], locations=locations))
 
 
 async def notes(broker: Broker) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from sweeps.runtime.answers import Answer
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Report
-from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.slot_queue import SlotQueue, StartedGroup
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,7 @@ async def test_a_trial_whose_workers_wait_for_room_ends_at_once_when_it_is_stopp
 async def paused(broker: Broker) -> None:
     """A trial that the scheduler has paused at a report; its workers have not noticed that."""
     await begin(broker)
-    await broker.slot_started("slot", {"workers": ["a worker"]})
+    await broker.slot_started("slot", StartedGroup(workers=["a worker"]))
     waits = asyncio.create_task(broker.post_and_wait([Report("0000", 1, 3, {"eval/loss": 1.0}, 0)]))
     await asyncio.sleep(0)
     await broker.answer([Answer("0000", 1, returns=True)])

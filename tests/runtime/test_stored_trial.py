@@ -6,11 +6,13 @@ import errno
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from attempts import assignment
 from killed_anywhere import all_kills
 
 from sweeps.runtime import stored_trial
@@ -27,8 +29,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoredTrial:
     monkeypatch.setattr(stored_trial.ray, "get_runtime_context", lambda: node)
     places = {"checkpoint_folder": f"file://{tmp_path}/store/trial", "log_folder": f"file://{tmp_path}/store/logs"}
     broker = SimpleNamespace(alive=lambda *_: None)  # told while uploads, or the import of torch, take long
-    assignment: Any = SimpleNamespace(trial="0000", attempt=1, broker=broker, **places)
-    made = StoredTrial(assignment, rank=0)
+    made = StoredTrial(replace(assignment("0000", 1), broker=broker, **places), rank=0)
     made.folder.mkdir(parents=True)
     return made
 

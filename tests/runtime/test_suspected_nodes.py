@@ -20,6 +20,7 @@ from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Event, Report, Waiting
 from sweeps.runtime.node_resources import NODE_ID_LABEL, label
 from sweeps.runtime.report_log import ReportLog
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.trial_cost import CostMeter
 from sweeps.runtime.trials_at_once import Workers
 from sweeps.worker_error import WorkerError
@@ -56,7 +57,7 @@ def nodes_with(cpus: dict[str, float]) -> list[dict[str, float]]:
 async def lose(broker: Broker, nodes: Sequence[str] = ("n1", "n2")) -> Ended:
     """Begin a trial on some nodes and lose a worker; returns the attempt's end."""
     await begin(broker)
-    await broker.slot_started("slot", {"processes": [(node, 1) for node in nodes], "workers": []})
+    await broker.slot_started("slot", StartedGroup(processes=[(node, 1) for node in nodes]))
     await broker.end(failed("lost", "worker 0 on a was lost"))
     (end,) = [event for event in await broker.drain(1) if isinstance(event, Ended)]
     return end
@@ -121,7 +122,7 @@ async def test_a_slot_without_a_trial_is_room_for_another_one_and_is_not_kept_on
     await broker.check_nodes()
     await lose(broker)
     await begin(broker, "0001", "idle")
-    await broker.slot_started("idle", {"processes": [(node, 1)], "workers": [], "reserved": {"CPU": 1.0}})
+    await broker.slot_started("idle", StartedGroup(processes=[(node, 1)], reserved={"CPU": 1.0}))
     assert (await broker.next_assignment("idle", 0)).trial == "0001"
     idle = asyncio.create_task(broker.next_assignment("idle", 1))
     await asyncio.sleep(0.05)
@@ -139,7 +140,7 @@ async def test_nodes_of_workers_that_were_taken_away_are_not_suspected() -> None
     broker = Broker()
     await broker.check_nodes()
     await begin(broker)
-    await broker.slot_started("slot", {"processes": [("n1", 1)], "locations": ("a",), "workers": []})
+    await broker.slot_started("slot", StartedGroup(processes=[("n1", 1)], locations=("a",)))
     await broker.nodes_leave({"n1": "leaves the cluster"})
     await broker.end(failed("lost", "worker 0 on a was lost"))
     (end,) = [event for event in await broker.drain(1) if isinstance(event, Ended)]
@@ -220,7 +221,7 @@ async def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unles
 
     broker = Broker()
     await begin(broker, "0000", "idle")
-    await broker.slot_started("idle", {"workers": []})
+    await broker.slot_started("idle", StartedGroup(workers=[]))
     assert (await broker.next_assignment("idle", 0)).trial == "0000"
     idle = asyncio.create_task(broker.next_assignment("idle", 1))
     await asyncio.sleep(0.05)
