@@ -247,8 +247,8 @@ async def test_the_workers_of_a_paused_trial_go_to_those_that_train() -> None:
     survivor, paused = await train(broker, "0"), await train(broker, "1")
     assert (survivor[1], paused[1]) == (2, 2)
     await pause(broker, "1")
-    await broker.set_room(8, 1, 1)
     assert (await stop(broker, "1", paused[0])).moved is None
+    await broker.set_room(8, 1, 1)
     assert (await stop(broker, "0", survivor[0])).moved == CHANGES.format(2, 8, "no trial waits for free workers")
     assert await train(broker, "0", previous="0") == (2, 8)
 
