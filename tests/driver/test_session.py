@@ -181,18 +181,6 @@ def test_a_signal_to_ray_and_the_driver_at_once_interrupts_the_sweep_though_ray_
     assert (session.state.shutdown.status, session.state.shutdown.cluster_failure) == ("interrupted", None)
 
 
-def test_a_session_that_cannot_take_events_any_more_stops_its_trials_and_fails() -> None:
-    broker = MagicMock()
-    broker.drain.side_effect = ValueError("a mistake of ours")
-    _, session = new_session(broker)
-    session.start()
-    session._thread.join(30)
-    assert session.state.shutdown.status == "interrupted"
-    assert broker.stop_all.called
-    with pytest.raises(ValueError, match="a mistake of ours"):
-        session.close()
-
-
 def test_a_second_ctrl_c_while_worker_groups_end_leaves_no_trials_end_unrecorded() -> None:
     told, session = session_with_a_trial()
     session.state.fit = replace(session.state.fit, lanes=2)
@@ -316,18 +304,21 @@ def test_a_disk_that_is_full_after_any_entry_about_a_trial_leaves_nothing_out_of
             break
 
 
-def test_an_unexpected_error_while_a_trials_end_is_recorded_ends_the_driver() -> None:
-    told = _FailingRecorder()
-    told.error = TypeError("a mistake of ours")
-    broker = MagicMock()
+@pytest.mark.parametrize("takes_events", [False, True])
+def test_an_unexpected_error_while_events_are_taken_or_an_end_is_recorded_stops_the_trials_and_ends_the_driver(
+    takes_events: bool,
+) -> None:
+    told, broker, error = _FailingRecorder(), MagicMock(), TypeError("a mistake of ours")
+    told.error = error
     _, session = new_session(broker, told)
-    broker.drain.return_value = []
+    broker.drain.side_effect = (lambda timeout_s: []) if takes_events else error
     session.lifecycle.ended(CONFIG, {}, error="no actor")
     session.start()
     session._thread.join(30)
     with pytest.raises(TypeError, match="a mistake of ours"):
         session.close()
-    assert session.state.shutdown.interrupts_trials()
+    assert session.state.shutdown.status == "interrupted"
+    assert broker.stop_all.called
 
 
 def test_a_trial_that_waits_since_an_earlier_session_is_recorded_as_stopped_if_a_person_stops_it() -> None:

@@ -92,6 +92,12 @@ def lost(reason: str) -> WorkerError:
     return WorkerError("lost", "ActorDiedError", f"worker 1 on a was lost: {reason}", rank=1, num_workers=2, node="a")
 
 
+def failed(kind: Any, message: str = "worker 1 on b was lost", *, taken: bool = False) -> Ended:
+    """The end of the first attempt, whose worker has failed in this way."""
+    error = WorkerError(kind=kind, type="E", message=message, rank=1, num_workers=2, node="b", node_was_taken=taken)
+    return Ended("0000", 1, message, failure=error)
+
+
 class Method:
     """A method of an actor."""
 

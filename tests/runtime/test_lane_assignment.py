@@ -312,13 +312,6 @@ async def test_trials_fail_with_a_group_that_does_not_start() -> None:
     assert len(groups.owners) == 1
 
 
-async def test_a_trial_that_waits_for_a_lane_leaves_at_once() -> None:
-    groups, slot = await training("0", "1", "2")
-    await groups.broker.leave_lane("2", 1, 60.0)
-    assert (await groups.end("2")).error is None
-    assert await groups.take(slot) == []
-
-
 async def test_a_trial_that_waits_for_a_lane_stops_at_once_and_so_do_all() -> None:
     groups, slot = await training("0", "1", "2", "3")
     await groups.broker.stop_for_good("2")
@@ -506,17 +499,6 @@ async def test_trials_that_wait_for_a_lane_go_to_a_new_group_once_there_is_room_
     await groups.broker.set_groups(3)
     _, second, third = groups.owners
     assert [await groups.take(slot) for slot in (first, second, third)] == [[], ["2", "4"], ["3"]]
-
-
-async def test_a_lane_that_ends_leaves_the_others_alone() -> None:
-    groups, slot = await training("0", "1")
-    leaving = asyncio.create_task(groups.broker.leave_lane("0", 1, 60.0))
-    await asyncio.sleep(0)
-    await groups.broker.lane_ended(slot, Ended("0", 1))
-    await leaving
-    assert not groups.owners[slot].is_closed
-    await groups.begin("2")
-    assert await groups.take(slot) == ["2"]
 
 
 async def test_a_trial_whose_actor_has_died_for_good_leaves_its_lane() -> None:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
-from attempts import begin
+from attempts import begin, failed
 
 from sweeps.runtime.attempt import Attempt, StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Event, Note, Report
 from sweeps.runtime.slot_queue import StartedGroup
-from sweeps.worker_error import WorkerError
 
 pytestmark = pytest.mark.anyio
-
-
-def failed(kind: Any, message: str = "worker 1 on b was lost", *, taken: bool = False) -> Ended:
-    error = WorkerError(kind=kind, type="E", message=message, rank=1, num_workers=2, node="b", node_was_taken=taken)
-    return Ended("0000", 1, message, failure=error)
 
 
 def attempt(events: list[Event]) -> Attempt:

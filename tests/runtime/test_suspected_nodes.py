@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from attempts import SPEC, begin
+from attempts import SPEC, begin, failed
 
 from sweeps.config.scaling import Scaling
 from sweeps.runtime import slot_queue, suspected_nodes, worker_group
@@ -23,14 +23,8 @@ from sweeps.runtime.report_log import ReportLog
 from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.trial_cost import CostMeter
 from sweeps.runtime.trials_at_once import Workers
-from sweeps.worker_error import WorkerError
 
 pytestmark = pytest.mark.anyio
-
-
-def failed(kind: Any, message: str) -> Ended:
-    error = WorkerError(kind=kind, type="RuntimeError", message=message, rank=0, num_workers=1, node="a")
-    return Ended("0000", 1, message, failure=error)
 
 
 @pytest.mark.parametrize(
