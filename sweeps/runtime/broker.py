@@ -191,9 +191,10 @@ class Broker(SharedSlots):
 
     async def reserve(self, slot: str, avoid: Collection[str] = (), workers: Workers | None = None) -> bool:
         """Keep a slot for the trial that will be assigned next. Return false if the slot's workers are already ending,
-        if one of them is on a node to avoid, or if one is on a node under check while other nodes have room for the
-        ``workers``."""
-        queue = self._slots[slot]
+        have started with another process of the broker, which has died, if one of them is on a node to avoid, or if one
+        is on a node under check while other nodes have room for the ``workers``."""
+        if (queue := self._slots.get(slot)) is None:
+            return False
         queue.reserve()
         if workers is not None:
             avoid = (*avoid, *await self._suspects.left_out(workers, avoid, [queue, *self._idle.queues]))

@@ -136,6 +136,7 @@ def test_the_handle_of_the_broker_is_called_in_one_file(checkout: Path) -> None:
 async def test_a_process_that_has_not_begun_an_attempt_says_so_and_lets_its_workers_return() -> None:
     broker = Broker(is_new=False)
     assert (await broker.next_outcome("0000", 10.0), await broker.next_assignment("slot-0000-1", 1)) == (None, None)
+    assert not await broker.reserve("slot-0000-1"), "its workers would never hear of the next trial"
 
 
 async def test_a_process_that_has_not_begun_an_attempt_gives_it_no_workers_and_lets_none_train_on_after_a_report() -> (
