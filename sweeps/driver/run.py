@@ -90,11 +90,11 @@ def run(plan: Plan, view: View) -> SweepRecord:
             joined_cluster(plan, forks) as cluster,
         ):
             trials = place(plan, view, cluster)
-            datasets, check_hub = check_datasets(plan), check_hub_on_cluster(plan)
+            warnings_of_datasets, check_hub = check_datasets(plan), check_hub_on_cluster(plan)
             tracking.result()  # no trial may start that could not be recorded
             warnings = preflight.result()
             warnings += memory_lines(plan, preflight, trials, cluster.nodes) if asked else []
-            warnings += datasets.result()
+            warnings += warnings_of_datasets()
             check_hub()
             plan, trials, measured = with_measured_workers(plan, trials, view)
             save(plan)
