@@ -91,7 +91,7 @@ def _point(status: TrialStatus, space: Space) -> dict[str, Any]:
 def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
     """Return the results of a sweep's stages, computed from the trials that have ended."""
     results = []
-    for stage, next_stage in zip(plan.stages, (*plan.stages[1:], None), strict=True):
+    for stage, next_stage in zip(plan.stages, (*plan.stages[1:], None), strict=False):  # without stages, none
         own = _ended(state, plan.space, stage, stage.factors)
         following = _ended(state, plan.space, next_stage)
         best = next(iter(state.ranked(stage)), None)

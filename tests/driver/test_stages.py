@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from sweeps.config.space import Distribution
 from sweeps.constants import TAG_STAGES
 from sweeps.driver.early_end import Shutdown
-from sweeps.driver.stage_searches import StageWatch, end_stage, is_over, results_of, stage_results
+from sweeps.driver.stage_searches import StageWatch, end_stage, is_over, record_stages, results_of, stage_results
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import Plan, make_plan
@@ -118,6 +118,14 @@ def test_the_agreement_is_recorded_while_trials_train(plan: Plan, state: SweepSt
     state.trials["s2-0002"].state, watch._next_at = "finished", 0.0
     watch.look()
     assert recorded() == [1, 2]
+
+
+def test_a_sweep_without_stages_records_none(tmp_path: Path, state: SweepState) -> None:
+    session = MagicMock()
+    session.state = state
+    plan = make_plan([*TOKENS, f"output_dir={tmp_path}"], [], "none", "")
+    assert record_stages(plan, session) == ()
+    assert not session.recorder.attach.called
 
 
 def test_the_first_stage_begins_with_a_persons_points_and_the_others_with_what_was_kept(
