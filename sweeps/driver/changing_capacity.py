@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from sweeps.compat.ray_core import draining_nodes
@@ -53,8 +53,8 @@ class Capacity:
     def __init__(self, plan: Plan, session: Session, places: Places):
         self._plan, self._state, self._places, self._broker = plan, session.state, places, session.broker
         self._known = _ids()
-        self._leaving: set[str] = set()
-        """Ids of the nodes whose departure has been announced."""
+        self._leaving: dict[str, str] = {}
+        """Announcement of each node that has been said to leave, by its id."""
         self._recorder = session.recorder
         self._avoided = self._state.fit.leaving_out(self._state.excluded_nodes).avoided()
         self._done = threading.Event()
@@ -117,9 +117,11 @@ class Capacity:
     def _look(self) -> None:
         while not self._state.suspected.empty():
             self._check(self._state.suspected.get())
-        if leaving := {node: ends for node, ends in draining_nodes().items() if node not in self._leaving}:
-            self._leaving |= leaving.keys()
-            self._leave({node: _announcement(ends) for node, ends in leaving.items()})
+        # Ray aborts this process if the server of its own cluster ends during the call, as by a signal to both.
+        draining = {} if self._plan.config.cluster.address == "local" else draining_nodes()
+        if leaving := {node: ends for node, ends in draining.items() if node not in self._leaving}:
+            self._leaving |= {node: _announcement(ends) for node, ends in leaving.items()}
+            self._leave([*leaving])
         if self._state.fit.finds_lanes and not self._state.has_found_lanes:
             self._find_lanes()
         nodes = _ids()
@@ -142,18 +144,14 @@ class Capacity:
             state.announce(f"scaling.trials_per_group=auto: {found}; {self._at_once}")
             self._recorder.attach({}, {TAG_LANES: found})
 
-    def _leave(self, leaving: Mapping[str, str]) -> None:
-        """Move trials away from nodes that are about to leave the cluster.
-
-        Args:
-            leaving: Announcement of each node's departure, by node id.
-        """
+    def _leave(self, nodes: Sequence[str]) -> None:
+        """Move trials away from nodes that are about to leave the cluster, given by their ids."""
         state = self._state
-        state.excluded_nodes = (*state.excluded_nodes, *leaving)
-        if not self._refit_and_tell(f"{counted(len(leaving), 'node')} will leave the cluster"):
+        state.excluded_nodes = (*state.excluded_nodes, *nodes)
+        if not self._refit_and_tell(f"{counted(len(nodes), 'node')} will leave the cluster"):
             self._avoided = state.fit.leaving_out(state.excluded_nodes).avoided()  # the trials wait for others
             self._broker.avoid(self._avoided)
-        self._broker.nodes_leave(leaving)
+        self._broker.nodes_leave({**self._leaving})
 
     def _changed(self, joined: Collection[str], left: Collection[str]) -> None:
         numbers = ((len(joined), "joined"), (len(left), "left"))

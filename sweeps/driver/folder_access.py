@@ -74,15 +74,15 @@ def held(plan: Plan) -> Iterator[Callable[[], bool] | None]:
         For a folder in an object store, a function that copies all changes and returns whether that has succeeded.
 
     Raises:
-        UserError: Another driver runs the sweep, the store does not answer, or a new sweep's folder cannot be written.
+        UserError: Another driver runs the sweep, the store does not answer, a new sweep's folder cannot be written, or
+            ``SWEEPS_WAIT_FOR_DRIVER_S`` is no number.
         StorageFailed: The folder of a sweep that has begun cannot be written.
         Undelivered: The sweep has ended, and the store does not take its last changes.
     """
     with _storage_failures_named(plan), contextlib.ExitStack() as stack:
         try:
-            patience_s = float(os.environ.get(PATIENCE) or 0)
             stack.enter_context(
-                only_driver(plan.folder, plan.name, store=plan.store, patience_s=patience_s, is_stalled=is_stalled)
+                only_driver(plan.folder, plan.name, store=plan.store, patience_s=_patience_s(), is_stalled=is_stalled)
             )
             copy = None if plan.store is None else stack.enter_context(_mirrored(plan, plan.store))
         except OSError as error:
@@ -90,6 +90,15 @@ def held(plan: Plan) -> Iterator[Callable[[], bool] | None]:
                 raise
             raise UserError(f"output_dir={plan.config.output_dir}: does not answer ({_first_line(error)})") from None
         yield copy
+
+
+def _patience_s() -> float:
+    """Return the seconds to wait for the end of another driver of the sweep."""
+    given = os.environ.get(PATIENCE) or "0"
+    try:
+        return float(given)
+    except ValueError:
+        raise UserError(f"{PATIENCE}={given}: must be a number of seconds, such as 300") from None
 
 
 @contextlib.contextmanager

@@ -43,7 +43,6 @@ from sweeps.runtime.cluster import Connection, fork_server
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.trials_at_once import Fit
 from sweeps.search.samplers.saved_trials import save_earlier
-from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted
 from sweeps.tracking.client import first_cause
 from sweeps.tracking.control_channel import RequestListener
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from ray.tune import Tuner
 
     from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
-    from sweeps.runtime.trainable import TrialContext
     from sweeps.search.advisors.memory import MemoryEstimate
     from sweeps.tracking.recorder import Recorder
 
@@ -92,11 +90,11 @@ def run(plan: Plan, view: View) -> SweepRecord:
             joined_cluster(plan, forks) as cluster,
         ):
             trials = place(plan, view, cluster)
-            datasets, check_hub = check_datasets(plan), check_hub_on_cluster(plan)
+            warnings_of_datasets, check_hub = check_datasets(plan), check_hub_on_cluster(plan)
             tracking.result()  # no trial may start that could not be recorded
             warnings = preflight.result()
             warnings += memory_lines(plan, preflight, trials, cluster.nodes) if asked else []
-            warnings += datasets.result()
+            warnings += warnings_of_datasets()
             check_hub()
             plan, trials, measured = with_measured_workers(plan, trials, view)
             save(plan)
@@ -202,10 +200,8 @@ def _open_session(plan: Plan, recorder: Recorder, view: View, trials: Fit, memor
         folder=plan.folder,
         fit=trials,
         num_trials=plan.num_trials,
-        awaits=trials.needs if trials.may_grow else None,
         earlier=recorder.earlier,
         memory=memory,
-        excluded_nodes=trials.excluded_nodes,
     )
     broker.avoid(trials.avoided())
     broker.set_groups(trials.groups)
@@ -265,23 +261,6 @@ def _continues(plan: Plan, session: Session) -> bool:
     return not session.state.shutdown.interrupts_trials()
 
 
-def _trial_context(session: Session) -> TrialContext:
-    from sweeps.runtime.trainable import TrialContext
-
-    plan = session.plan
-    # Trials do not use the tracking store, whose address may hold a password.
-    composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
-    return TrialContext(
-        composition,
-        str(plan.folder),
-        plan.uri,
-        session.state.shared,
-        session.state.fit,
-        session.broker.of_trials,
-        plan.config.cluster.node_timeout_s if session.state.awaits else 0.0,
-    )
-
-
 def _confirm(session: Session, signals: ShutdownSignals) -> None:
     """Confirm the winner by training the best trials again."""
     from sweeps.driver.confirmation_searcher import RepeatSearcher
@@ -292,7 +271,7 @@ def _confirm(session: Session, signals: ShutdownSignals) -> None:
     confirmer = begin_confirmation(session.plan, session)
     if not session.state.shutdown.interrupts_trials() and not confirmer.is_over():
         limiter = PauseAwareLimiter(RepeatSearcher(session, confirmer), session.state.concurrent)
-        _tune(session, signals, limiter, build_repeats_tuner(session.plan, session, limiter, _trial_context(session)))
+        _tune(session, signals, limiter, build_repeats_tuner(session, limiter))
     end_confirmation(session, confirmer)
 
 
@@ -369,7 +348,7 @@ def _train(searched: Plan, session: Session, signals: ShutdownSignals) -> str | 
     reconcile(searcher, searched.points.lookup, session, searched.stage)
     pauses = searched.config.search.pauses_trials
     limiter = PauseAwareLimiter(searcher, session.state.concurrent, restart_together=pauses)
-    _tune(session, signals, limiter, build_tuner(searched, session, limiter, _trial_context(session)))
+    _tune(session, signals, limiter, build_tuner(searched, session, limiter))
     searcher.settle()
     return searcher.ended_because
 

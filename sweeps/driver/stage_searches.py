@@ -91,7 +91,7 @@ def _point(status: TrialStatus, space: Space) -> dict[str, Any]:
 def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
     """Return the results of a sweep's stages, computed from the trials that have ended."""
     results = []
-    for stage, next_stage in zip(plan.stages, (*plan.stages[1:], None), strict=True):
+    for stage, next_stage in zip(plan.stages, (*plan.stages[1:], None), strict=False):  # without stages, none
         own = _ended(state, plan.space, stage, stage.factors)
         following = _ended(state, plan.space, next_stage)
         best = next(iter(state.ranked(stage)), None)
@@ -131,16 +131,13 @@ def _agreement(first: Mapping[str, TrialStatus], second: Mapping[str, TrialStatu
     return agreement([one for one, _ in whole], [other for _, other in whole])
 
 
-def record_stages(plan: Plan, session: Session) -> None:
-    """Record the results of the stages so far."""
-    if plan.stages:
-        with session.state.lock:
-            results = stage_results(plan, session.state)
-        _record(session, results)
-
-
-def _record(session: Session, results: tuple[StageResult, ...]) -> None:
-    session.recorder.attach({}, {TAG_STAGES: json.dumps([each.as_json() for each in results])})
+def record_stages(plan: Plan, session: Session, before: tuple[StageResult, ...] = ()) -> tuple[StageResult, ...]:
+    """Record the results of the stages so far, unless they are those that were recorded before; return them."""
+    with session.state.lock:
+        results = stage_results(plan, session.state)
+    if results != before:
+        session.recorder.attach({}, {TAG_STAGES: json.dumps([each.as_json() for each in results])})
+    return results
 
 
 class StageWatch:
@@ -153,11 +150,6 @@ class StageWatch:
 
     def look(self) -> None:
         """Record the results if they are due and have changed."""
-        if time.monotonic() < self._next_at:
-            return
-        self._next_at = time.monotonic() + LOOK_EVERY_S
-        with self._session.state.lock:
-            results = stage_results(self._plan, self._session.state)
-        if results != self._recorded:
-            self._recorded = results
-            _record(self._session, results)
+        if time.monotonic() >= self._next_at:
+            self._next_at = time.monotonic() + LOOK_EVERY_S
+            self._recorded = record_stages(self._plan, self._session, self._recorded)

@@ -35,7 +35,6 @@ from sweeps.validate.hub_checks import ANSWER_WITHIN_S, hub_mistakes
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from sweeps.runtime.dataset_check import DatasetCheck
     from sweeps.search.advisors.memory import MemoryEstimate
     from sweeps.tracking.recorder import Recorder
 
@@ -95,12 +94,12 @@ def place(plan: Plan, view: View, cluster: Connection, *, resumed: bool = False)
     return replace(trials.leaving_out(unfit), may_grow=bool(coming))
 
 
-def check_datasets(plan: Plan) -> DatasetCheck:
+def check_datasets(plan: Plan) -> Callable[[], list[str]]:
     """Start making the datasets of the first trial on the cluster, to find mistakes in the functions that make them."""
-    from sweeps.runtime.dataset_check import DatasetCheck
+    from sweeps.runtime import dataset_check
 
     _, first = next(configs_of_trials(plan.composition, plan.space, plan.points.lookup))
-    return DatasetCheck(first)
+    return dataset_check.check_datasets(first)
 
 
 def check_hub_on_cluster(plan: Plan) -> Callable[[], None]:

@@ -67,10 +67,9 @@ def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:
     if not _has_no_end(record):
         raise UserError(f"{record.sweep} is not running: it is {record.status}{_hint(record.status, record.sweep)}")
     if _was_killed(record):
-        silent = time.time() - float(record.tags.get(TAG_HEARTBEAT, record.started))
         raise UserError(
-            f"{record.sweep} is not running: its driver was killed; its last heartbeat was {silent:.0f} s ago"
-            f"{_hint('interrupted', record.sweep)}"
+            f"{record.sweep} is not running: its driver was killed; its last heartbeat was {_silent_s(record):.0f} s "
+            f"ago{_hint('interrupted', record.sweep)}"
         )
     if trial is None:
         return None
@@ -117,9 +116,13 @@ def wait_for_end(
 def _has_no_end(record: SweepRecord) -> bool:
     """Whether a sweep's end is not recorded. Its driver may run on a machine with another clock, by which its heartbeat
     is not as old as it seems."""
-    silent = time.time() - (number(record.tags.get(TAG_HEARTBEAT)) or record.started)
-    may_run = record.tags.get(TAG_STATE) == "running" and silent < CLOCKS_DIFFER_S
+    may_run = record.tags.get(TAG_STATE) == "running" and _silent_s(record) < CLOCKS_DIFFER_S
     return record.status == "running" or may_run
+
+
+def _silent_s(record: SweepRecord) -> float:
+    """Return the seconds since a driver's last heartbeat."""
+    return time.time() - (number(record.tags.get(TAG_HEARTBEAT)) or record.started)
 
 
 def _was_killed(record: SweepRecord) -> bool:

@@ -135,8 +135,11 @@ class SweepSearcher(NotPickled, OptunaSearcher):
             return
         for each in [each for each in self._set_aside if each.num_reports < self._session.retries.num_reports]:
             self._set_aside.remove(each)
-            self._running[each.number] = each.reported
-            self.end(each.number, error=each.why)
+            self._end_set_aside(each)
+
+    def _end_set_aside(self, failed: _SetAside) -> None:
+        self._running[failed.number] = failed.reported
+        self.end(failed.number, error=failed.why)
 
     def _end_if_trials_fail_alike(self, trial_id: str) -> None:
         state, retries = self._session.state, self._session.retries
@@ -170,8 +173,7 @@ class SweepSearcher(NotPickled, OptunaSearcher):
             if shutdown.interrupts_trials():
                 self._session.lifecycle.keep(each.trial)
             else:
-                self._running[each.number] = each.reported
-                self.end(each.number, error=each.why)
+                self._end_set_aside(each)
         self._set_aside.clear()
 
     def _can_never_start(self) -> bool:

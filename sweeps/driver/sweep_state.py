@@ -26,6 +26,7 @@ from sweeps.tracking.record import ended_spans
 
 if TYPE_CHECKING:
     from sweeps.compose import Composition
+    from sweeps.config.search import Stop
     from sweeps.plan.stage import PlannedStage
     from sweeps.search.advisors.memory import MemoryEstimate
     from sweeps.tracking.record import SweepRecord, TrialRecord
@@ -59,14 +60,10 @@ class SweepState:
     """The folder with the mark of this session, once trials may start; None in an object store."""
     fit: Fit = field(default_factory=lambda: Fit(use_gpu=False, per_worker={}, num_workers=1, concurrent=1))
     """Resources of a trial in each pool, as of the start of the session."""
-    excluded_nodes: tuple[str, ...] = ()
-    """Ids of the nodes that a check has found unfit."""
     lanes_found: int = 1
     """Trials that a worker group trains at a time; with ``scaling.trials_per_group=auto`` the fastest number so far."""
     has_found_lanes: bool = False
     """Whether ``lanes_found`` is final."""
-    awaits: str | None = None
-    """Description of one trial's resources if the cluster may have to grow for them; None otherwise."""
     earlier: SweepRecord | None = None
     """Record of the sweep's earlier sessions; None in its first one."""
     memory: MemoryEstimate | None = None
@@ -90,10 +87,13 @@ class SweepState:
 
     def __post_init__(self) -> None:
         search = self.composition.config.search
-        self.stop = search.stop
         self.objectives = Objectives.of(search)
         self.num_trials = self.num_trials or search.num_trials
         self.places = self.fit.places
+        self.excluded_nodes = self.fit.excluded_nodes
+        """Ids of the nodes on which no worker is placed: those that a check has found unfit, or that leave."""
+        self.awaits = self.fit.needs if self.fit.may_grow else None
+        """Description of one trial's resources if the cluster may have to grow for them; None otherwise."""
         self.pools = PoolChoice(self.fit.pools, self.memory) if self.fit.pools else None
         self.lock = threading.RLock()
         if self.earlier is not None:
@@ -118,8 +118,7 @@ class SweepState:
 
     def trials_of(self, stage: PlannedStage | None = None) -> list[TrialStatus]:
         """The trials of a stage of the search, or of the search after its stages, without repeats of the best ones."""
-        number = stage.number if stage is not None else None
-        return [each for each in self.all_trials if each.repeat_of is None and each.stage == number]
+        return [each for each in self.all_trials if each.is_of(stage)]
 
     @property
     def planned_now(self) -> int:
@@ -182,7 +181,11 @@ class SweepState:
         """Continue with an extended plan."""
         with self.lock:
             self.composition, self.num_trials = composition, num_trials
-            self.stop = composition.config.search.stop
+
+    @property
+    def stop(self) -> Stop:
+        """Budgets and goals of the sweep, which an extension may change."""
+        return self.composition.config.search.stop
 
     def count_usage(self) -> None:
         """Add the usage since the last call; if a budget is spent, end the search."""
@@ -254,9 +257,8 @@ class SweepState:
         return sorted(valued, key=lambda each: (self.objectives.loss(each.value or 0.0), each.trial))
 
     def _may_be_best(self, status: TrialStatus, stage: PlannedStage | None) -> bool:
-        if status.values is None or status.state == "failed" or status.violation is not None:
-            return False
-        return status.repeat_of is None and status.stage == (stage.number if stage is not None else None)
+        is_valid = status.values is not None and status.state != "failed" and status.violation is None
+        return is_valid and status.is_of(stage)
 
     def describe_values(self, values: Values) -> str:
         """Describe the values of the objectives, as ``eval/loss 1.234``."""

@@ -53,9 +53,7 @@ class PlainView:
         self._console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False, highlight=False, soft_wrap=True)
 
     def event(self, state: SweepState, text: str) -> None:
-        done = state.progress
-        line = f"{time.strftime('%H:%M:%S')} [{done}] {text}"
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self.starting(f"[{state.progress}] {text}")
 
 
 class LiveView:

@@ -216,7 +216,7 @@ class TrialLifecycle:
         with self._state.lock:
             status = self._state.trials[trial]
             status.state = "stopped"
-        self._recorder.trials.end(trial, "stopped", status.step, status.attempt + status.earlier_attempts)
+        self._recorder.trials.end(trial, "stopped", status.step, status.attempts)
         self._state.announce(f"trial {trial} can continue from step {status.step}")
 
     def _finish(self, trial: str, end: State, error: str | None, last_step: int | None, *, for_good: bool) -> None:
@@ -237,11 +237,10 @@ class TrialLifecycle:
             status.state, status.error = end, error
             is_best = state.is_in_front(status)
             spent = state.ledger.of(trial).account(time.time())
-        attempts = status.attempt + status.earlier_attempts
         if spent.total or status.step:
             self._recorder.trials.log_account(trial, status.step, spent)
         self._recorder.trials.attach_logs(trial)
-        self._recorder.trials.end(trial, end, status.step, attempts, error, for_good=for_good)
+        self._recorder.trials.end(trial, end, status.step, status.attempts, error, for_good=for_good)
         ends_with_sweep = end == "stopped" and not for_good and state.shutdown.status is not None
         shown = INTERRUPTED if ends_with_sweep else end
         text = f"trial {trial} {shown} at step {status.step}"

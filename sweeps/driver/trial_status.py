@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sweeps.config.objectives import Values
 from sweeps.tracking.trial_history import FailedAttempt, Span, TimedNote
+
+if TYPE_CHECKING:
+    from sweeps.plan.stage import PlannedStage
 
 MOST_POINTS = 200
 State = Literal["waiting", "running", "finished", "pruned", "failed", "stopped"]
@@ -97,11 +100,19 @@ class TrialStatus:
     stage: int | None = None
     """Number of the stage of the search that the trial belongs to; None: the search after its stages."""
 
-    def begin_again(self) -> int:
-        """Begin the next attempt in the same actor; return its number."""
+    @property
+    def attempts(self) -> int:
+        """Number of attempts in all sessions, which is that of the current one."""
+        return self.attempt + self.earlier_attempts
+
+    def is_of(self, stage: PlannedStage | None) -> bool:
+        """Whether the trial belongs to a stage of the search, or to the search after its stages; repeats do not."""
+        return self.repeat_of is None and self.stage == (stage.number if stage is not None else None)
+
+    def begin_again(self) -> None:
+        """Begin the next attempt in the same actor."""
         self.attempt, self.retries, self.has_begun = self.attempt + 1, self.retries + 1, False
         self.assigned, self.training_since, self.holds = time.time(), None, self.needs
-        return self.attempt + self.earlier_attempts
 
     def resize(self, num_workers: int) -> None:
         """Record a changed number of workers and the resources that they reserve."""

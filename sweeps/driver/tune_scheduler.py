@@ -176,9 +176,6 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         self._limiter.on_trial_complete(trial.trial_id, dict(trial.last_result))
         tune_controller.stop_trial(trial)
 
-    def debug_string(self) -> str:
-        return type(self._scheduler).__name__
-
     def _seen(self, trial: Trial) -> TuneTrial:
         """Return the adapter of a Tune trial for the scheduler."""
         return self._trials.setdefault(trial.config[TRIAL], TuneTrial(trial))

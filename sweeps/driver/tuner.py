@@ -30,13 +30,15 @@ from sweeps.search.study_file import open_study_storage
 from sweeps.search.study_rewriting import clear_half_sampled
 from sweeps.search.study_version import migrate_study
 from sweeps.search.trial_ids import trial_id
+from sweeps.texts.uri_passwords import redact_uri
 
 TUNE_FOLDER = "tune"
 """Subfolder of the sweep's folder for files that Tune writes while it runs."""
 
 
-def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:
-    """Build the tuner that runs a plan's search."""
+def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter) -> tune.Tuner:
+    """Build the tuner that runs the search of a plan: that of the sweep, or of one of its stages."""
+    context = _context(session)
     searcher = cast("SweepSearcher", limiter.searcher)
     stage = None if plan.stage is None else plan.stage.number
     scheduler = build_scheduler(
@@ -50,15 +52,25 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
     )
     in_tune = TuneScheduler(scheduler, limiter, session)
     session.decisions.begin(in_tune.decide)
-    return _tuner(plan, session, limiter, context, in_tune, LifecycleCallback(session, searcher))
+    return _tuner(plan, session, limiter, context, in_tune)
 
 
-def build_repeats_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:
+def build_repeats_tuner(session: Session, limiter: PauseAwareLimiter) -> tune.Tuner:
     """Build the tuner that confirms a search: it trains the best trials again, to their end."""
+    context = _context(session)
     context = replace(context, composition=context.composition.with_scheduler(NoScheduler(kind="none")))
     session.decisions.begin(None)
-    callback = LifecycleCallback(session, cast("RepeatSearcher", limiter.searcher))
-    return _tuner(plan, session, limiter, context, None, callback)
+    return _tuner(session.plan, session, limiter, context, None)
+
+
+def _context(session: Session) -> TrialContext:
+    plan, state = session.plan, session.state
+    # Trials do not use the tracking store, whose address may hold a password.
+    composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
+    start_timeout_s = plan.config.cluster.node_timeout_s if state.awaits else 0.0
+    return TrialContext(
+        composition, str(plan.folder), plan.uri, state.shared, state.fit, session.broker.of_trials, start_timeout_s
+    )
 
 
 def _tuner(
@@ -67,9 +79,8 @@ def _tuner(
     limiter: PauseAwareLimiter,
     context: TrialContext,
     scheduler: TrialScheduler | None,
-    callback: LifecycleCallback,
 ) -> tune.Tuner:
-    config = plan.config
+    config, searcher = plan.config, cast("SweepSearcher | RepeatSearcher", limiter.searcher)
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # Tune's files of an earlier session are not used
     return tune.Tuner(
         tune.with_resources(trainable(context), trial_resources(list(context.fit.pools))),
@@ -87,7 +98,7 @@ def _tuner(
             storage_path=str(plan.folder),
             failure_config=tune.FailureConfig(max_failures=config.search.max_retries),
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the workers save the trial
-            callbacks=[callback],
+            callbacks=[LifecycleCallback(session, searcher)],
             stop=ShutdownStopper(session.state.shutdown),
             verbose=0,
             progress_reporter=NoReporter() if is_notebook() else None,  # elsewhere Tune reports nothing by itself

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sweeps.driver.sweep_state import SweepState
+from sweeps.driver.time_ledger import SPENT_METRICS
 from sweeps.driver.trial_status import TrialStatus
-from sweeps.driver.trial_time import SPENT_METRICS
 from sweeps.files.checksums import mend
 from sweeps.folders.trial_files import LOGS, flight_record_name, logs_folder, traceback_name, traceback_text
 from sweeps.runtime.attachment import TrialSoFar
@@ -219,34 +219,32 @@ class WorkerEvents:
     def _take_failure(self, status: TrialStatus, event: Ended, error: str) -> None:
         if event.suspected:
             self._state.suspected.put(event.suspected)
-        attempt = self._record_break(status, event.timestamp_ms / 1000, error, moved=False)
-        status.failure = f"trial {event.trial}: attempt {attempt} failed: {error}"
+        self._record_break(status, event.timestamp_ms / 1000, error, moved=False)
+        status.failure = f"trial {event.trial}: attempt {status.attempts} failed: {error}"
         self._state.end_if_storage_failed(error)
 
     def _save_diagnosis(self, status: TrialStatus, event: Ended) -> None:
         """Save the errors of an attempt's workers and their last collective operations, even if it has not failed."""
-        attempt = status.attempt + status.earlier_attempts
         if event.failure is not None:
-            text = traceback_text(event.trial, attempt, [event.failure, *event.others])
-            self._save(event.trial, traceback_name(attempt), text)
+            text = traceback_text(event.trial, status.attempts, [event.failure, *event.others])
+            self._save(event.trial, traceback_name(status.attempts), text)
         for rank, record in enumerate(event.flight_records):
             if record is not None:
-                self._save(event.trial, flight_record_name(attempt, rank), record)
+                self._save(event.trial, flight_record_name(status.attempts, rank), record)
 
     def _begin_again(self, status: TrialStatus) -> None:
         """Record that a trial's next attempt begins after a failed one."""
         self._state.announce(f"{status.failure}; it is tried again, from its newest checkpoint if it has one")
-        status.failure, attempt = None, status.begin_again()
-        self._recorder.trials.record_attempt(status.trial, attempt)
+        status.failure = None
+        status.begin_again()
+        self._recorder.trials.record_attempt(status.trial, status.attempts)
         values = f": {describe(status.parameters)}" if status.parameters else ""
-        self._state.announce(f"trial {status.trial} started, attempt {attempt}{values}")
+        self._state.announce(f"trial {status.trial} started, attempt {status.attempts}{values}")
 
-    def _record_break(self, status: TrialStatus, ended: float, reason: str, *, moved: bool) -> int:
-        """Record that an attempt has failed or moved; return its number."""
-        attempt = status.attempt + status.earlier_attempts
-        status.failures.append(FailedAttempt(attempt=attempt, ended=ended, error=reason, moved=moved))
+    def _record_break(self, status: TrialStatus, ended: float, reason: str, *, moved: bool) -> None:
+        """Record that an attempt has failed or moved."""
+        status.failures.append(FailedAttempt(attempt=status.attempts, ended=ended, error=reason, moved=moved))
         self._recorder.trials.record_failures(status.trial, status.failures)
-        return attempt
 
     def _save(self, trial: str, name: str, text: str) -> None:
         """Write a file into the trial's log folder, and attach it to the trial's run."""

@@ -21,8 +21,8 @@ class NotAttached(Exception):
 
 
 class NotCurrent(Exception):
-    """Raised for a report of an attempt that is over or was lost with the broker's process. Its workers must stop,
-    since they would remove the checkpoint from which the next attempt continues."""
+    """Raised for an attempt that is over or was lost with the broker's process: it gets no workers, and workers that
+    report must stop, since they would remove the checkpoint from which the next attempt continues."""
 
 
 Told = tuple[str, tuple[Any, ...], dict[str, Any]]

@@ -16,12 +16,13 @@ from dataclasses import replace
 from typing import Any, cast
 
 from sweeps.runtime.answers import Answer, Outcome
-from sweeps.runtime.attachment import Begun, NotAttached, NotCurrent, Told, TrialSoFar
+from sweeps.runtime.attachment import Begun, NotAttached, Told, TrialSoFar
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang import hang_end
 from sweeps.runtime.lane_assignment import LEAVES_WITHIN_S, SharedSlots, StartGroup, is_workers_death
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
 from sweeps.runtime.suspected_nodes import SuspectedNodes
 from sweeps.runtime.trials_at_once import Workers
@@ -62,7 +63,7 @@ class Broker(SharedSlots):
         """Whether the driver still answers reports and ends."""
         self._stopped_by_user: set[str] = set()
         self._avoided: Mapping[str | None, tuple[str, ...]] = {}
-        self._leaving: dict[str, str] = {}
+        self._leaving: Mapping[str, str] = {}
         """Nodes that will leave the cluster, and the announcement for each."""
         self._checks_nodes = False
         self._suspects = SuspectedNodes()
@@ -172,11 +173,15 @@ class Broker(SharedSlots):
             return ()
         if attempt.reason_to_move(end) is not None:
             return ()  # its node was taken away
-        return self._suspects.add(self._slots[attempt.slot].nodes)
+        return self._suspects.add(tuple(dict.fromkeys(self._slots[attempt.slot].group.nodes)))
 
     async def assign(self, slot: str, assignment: Any) -> None:
-        """Give a slot its next trial."""
-        attempt = self._attempts[assignment.trial]
+        """Give a slot its next trial.
+
+        Raises:
+            NotCurrent: This is not the trial's current attempt.
+        """
+        attempt = self._needed(*assignment.key)
         attempt.assign(slot, assignment.log_folder)
         self._slots[slot].attempt = attempt
         await self._slots[slot].add(replace(assignment, failures=attempt.failures))
@@ -186,13 +191,14 @@ class Broker(SharedSlots):
 
     async def reserve(self, slot: str, avoid: Collection[str] = (), workers: Workers | None = None) -> bool:
         """Keep a slot for the trial that will be assigned next. Return false if the slot's workers are already ending,
-        if one of them is on a node to avoid, or if one is on a node under check while other nodes have room for the
-        ``workers``."""
-        queue = self._slots[slot]
+        have started with another process of the broker, which has died, if one of them is on a node to avoid, or if one
+        is on a node under check while other nodes have room for the ``workers``."""
+        if (queue := self._slots.get(slot)) is None:
+            return False
         queue.reserve()
         if workers is not None:
             avoid = (*avoid, *await self._suspects.left_out(workers, avoid, [queue, *self._idle.queues]))
-        return not queue.is_closed and not set(queue.nodes) & set(avoid)
+        return not queue.is_closed and set(queue.group.nodes).isdisjoint(avoid)
 
     async def nodes_to_avoid(self, trial: str, pool: str | None = None) -> tuple[str, ...]:
         """Return the ids of the nodes on which no worker of a pool may be placed. If the trial has failed and its nodes
@@ -240,10 +246,10 @@ class Broker(SharedSlots):
 
     # --- called by a slot's workers and their controller --------------------------------------------------
 
-    async def slot_started(self, slot: str, handles: dict[str, Any]) -> None:
-        """Store the handles of the actors that a slot has started."""
-        self._slots[slot].handles |= handles
-        self._move_from(self._leaving)
+    async def slot_started(self, slot: str, group: StartedGroup) -> None:
+        """Record that a slot's workers have started."""
+        self._slots[slot].group, self._slots[slot].has_started = group, True
+        self._move_from_leaving()
 
     async def spares_to_start(self, slot: str, workers: Sequence[ProcessOrigin], always: bool) -> dict[Place, int]:
         """Return the number of spare processes to start for a worker group that has started."""
@@ -259,7 +265,8 @@ class Broker(SharedSlots):
             return  # Ray ends processes with SIGTERM, too
         if not attempts or has_lanes:
             await queue.close()
-        location = queue.locations[rank] if rank < len(queue.locations) else "an unknown node"
+        locations = queue.group.locations
+        location = locations[rank] if rank < len(locations) else "an unknown node"
         for attempt in attempts:
             attempt.move(f"worker {rank} on {location} has received SIGTERM and will end")
             self._withdraw(attempt)
@@ -287,7 +294,7 @@ class Broker(SharedSlots):
         attempt = self._current(event.trial, event.attempt)
         if attempt is not None:
             before = attempt.delivered or 0
-            attempt.post(event, self._slots[attempt.slot].locations)
+            attempt.post(event, self._slots[attempt.slot].group.locations)
             if isinstance(event, Report) and event.step > before:
                 await self._make_room(attempt, done=event.done)
             if isinstance(event, Started):
@@ -309,9 +316,7 @@ class Broker(SharedSlots):
         """
         await self.post_all(events)
         report = cast("Report", events[-1])
-        attempt = self._current(report.trial, report.attempt)
-        if attempt is None:
-            raise NotCurrent
+        attempt = self._needed(report.trial, report.attempt)
         if not report.done:
             await attempt.wait_for_decision()
 
@@ -424,9 +429,13 @@ class Broker(SharedSlots):
         self._suspects.checked(checked)
 
     async def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Move the trials on nodes, given by id with an announcement for each, to others after a checkpoint."""
-        self._leaving.update(nodes)
-        self._move_from(nodes)
+        """Move the trials on nodes that leave to others after a checkpoint.
+
+        Args:
+            nodes: Announcement of each node that has been said to leave so far, by its id.
+        """
+        self._leaving = nodes
+        self._move_from_leaving()
 
     async def check_nodes(self) -> None:
         """Enable checks of nodes that may have caused a failure: the trial's next attempt waits for the check, and
@@ -456,19 +465,15 @@ class Broker(SharedSlots):
         self._events.append(event)
         self._arrived.set()
 
-    def _move_from(self, leaving: Mapping[str, str]) -> None:
+    def _move_from_leaving(self) -> None:
         for attempt in self._attempts.values():
             slot = self._slots.get(attempt.slot)
             if slot is None or attempt.phase is Phase.ENDED:
                 continue
-            on_them = [rank for rank, node in enumerate(slot.nodes_by_rank) if node in leaving]
+            nodes = slot.group.nodes
+            on_them = [rank for rank, node in enumerate(nodes) if node in self._leaving]
             if on_them:
-                location, announced = slot.locations[on_them[0]], leaving[slot.nodes_by_rank[on_them[0]]]
+                location, announced = slot.group.locations[on_them[0]], self._leaving[nodes[on_them[0]]]
                 workers = ", ".join(map(str, on_them))
                 attempt.move(f"the node of worker{'s'[: len(on_them) > 1]} {workers}, {location}, {announced}")
                 self._withdraw(attempt)
-
-    def _current(self, trial: str, number: int) -> Attempt | None:
-        """Return the trial's current attempt if it has this number, else None."""
-        attempt = self._attempts.get(trial)
-        return attempt if attempt is not None and attempt.number == number else None

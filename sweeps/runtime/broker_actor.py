@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.runtime.broker import Broker
+from sweeps.runtime.node_resources import on_node
 
 if TYPE_CHECKING:
     from sweeps.runtime.worker_group_spec import WorkerGroupSpec
@@ -46,7 +46,6 @@ def start_group(slot: str, spec: WorkerGroupSpec) -> Any:
         The only handle of the owner, which ends when the handle is dropped.
     """
     context = ray.get_runtime_context()
-    here = NodeAffinitySchedulingStrategy(context.get_node_id(), soft=False)
     actor: Any = ray.remote(GroupOwner)
-    options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 2, "scheduling_strategy": here}
-    return actor.options(**options).remote(slot, spec, context.current_actor)
+    started = actor.options(max_concurrency=2, **on_node(context.get_node_id()))
+    return started.remote(slot, spec, context.current_actor)

@@ -89,19 +89,19 @@ def _connection(config: SweepConfig, code: Path | None, forks: ForkServer | None
         )
     process = None if forks is None else psutil.Process(forks.process.pid)
     local = cluster.address == "local"
-    environment = worker_environment(cluster)
-    runtime_env: dict[str, Any] = {"env_vars": environment}
-    folder = str(Path.cwd()) if code is None else None
-    runtime_env["worker_process_setup_hook"] = setting_up(chosen_variables(cluster.env, os.environ), folder)
-    if code is not None:
-        runtime_env["working_dir"] = str(code)
-    arguments: dict[str, Any] = {"runtime_env": runtime_env}
+    environment, arguments = worker_environment(cluster), dict[str, Any]()
     if local:
         memory, objects = memory_of_node()
         arguments = {"num_cpus": cluster.num_cpus, "num_gpus": cluster.num_gpus, "include_dashboard": False}
         arguments |= {"_memory": memory, "object_store_memory": objects}
         if forks is not None:
             environment[ADDRESS] = forks.address
+    else:
+        folder = str(Path.cwd()) if code is None else None
+        set_up = setting_up(chosen_variables(cluster.env, os.environ), folder)
+        arguments["runtime_env"] = {"env_vars": environment, "worker_process_setup_hook": set_up}
+        if code is not None:
+            arguments["runtime_env"]["working_dir"] = str(code)
     try:
         # The processes that Ray starts inherit our environment. A runtime environment would have the same effect, but
         # then the processes that Ray keeps ready for the first actors could not be used.
@@ -203,34 +203,34 @@ def answering_dashboard(address: str | None) -> str | None:
     """
     if not address:
         return None
-    connection = HTTPConnection(urlsplit(f"//{address}").netloc, timeout=DASHBOARD_WITHIN_S)
     try:
-        connection.request("GET", "/")
-        connection.getresponse()  # any status, also one that asks for a token
+        host = urlsplit(f"//{address}").netloc
+        with contextlib.closing(HTTPConnection(host, timeout=DASHBOARD_WITHIN_S)) as connection:
+            connection.request("GET", "/")
+            connection.getresponse()  # any status, also one that asks for a token
     except (OSError, HTTPException):
         return None
-    finally:
-        connection.close()
     return f"http://{address}"
 
 
 def alive_nodes() -> list[dict[str, float]]:
     """Return the resources and labels of each node of the connected cluster."""
-    import ray
-
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return [_with_labels(node["Resources"], node) for node in nodes if node["Alive"]]
+    return [_with_labels(node["Resources"], node) for node in nodes_of_ray()]
 
 
 def free_nodes() -> list[dict[str, float]]:
     """Return the unreserved resources and the labels of each node of the connected cluster."""
-    import ray
-
     from sweeps.compat.ray_core import unreserved_resources
 
     left = unreserved_resources()
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return [_with_labels(left.get(node["NodeID"], {}), node) for node in nodes if node["Alive"]]
+    return [_with_labels(left.get(node["NodeID"], {}), node) for node in nodes_of_ray()]
+
+
+def nodes_of_ray() -> list[dict[str, Any]]:
+    """Return the nodes of the connected cluster that are alive, as Ray describes them."""
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def _with_labels(resources: Mapping[str, float], node: Mapping[str, Any]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from sweeps.config import SweepConfig
@@ -12,41 +13,30 @@ from sweeps.worker_error import FROM_OUTSIDE, describe_exception, without_locati
 from sweeps_train.config import FunctionTask
 
 
-class DatasetCheck:
-    """Calls the functions of ``task.datasets`` in a process of the cluster, as the first worker of a trial will."""
+def check_datasets(config: SweepConfig) -> Callable[[], list[str]]:
+    """Call the functions of ``task.datasets`` in a process of the cluster, as the first worker of a trial will.
 
-    def __init__(self, config: SweepConfig):
-        """
-        Args:
-            config: Config of the first trial. Without datasets, or with ``preflight.timeout_s=0``, nothing is checked.
-        """
-        self._timeout_s, self._started = config.preflight.timeout_s, time.monotonic()
-        self._result: Any = None
-        if isinstance(config.task, FunctionTask) and config.task.datasets and self._timeout_s:
-            import ray
+    Args:
+        config: Config of the first trial. Without datasets, or with ``preflight.timeout_s=0``, nothing is checked.
 
-            self._result = ray.remote(num_cpus=0, max_retries=0)(_mistake).remote(config.task)
+    Returns:
+        A function that waits for the result, and returns warnings or raises ``ConfigError`` if a dataset cannot be
+        made.
+    """
+    task, timeout_s, began = config.task, config.preflight.timeout_s, time.monotonic()
+    if not isinstance(task, FunctionTask) or not task.datasets or not timeout_s:
+        return list
+    import ray
 
-    def result(self) -> list[str]:
-        """Wait for the result.
+    making: Any = ray.remote(num_cpus=0, max_retries=0)(_mistake)
+    answer = making.remote(task)
 
-        Returns:
-            Warnings.
-
-        Raises:
-            ConfigError: A dataset cannot be made.
-        """
-        if self._result is None:
-            return []
-        import ray
-
-        left = self._started + self._timeout_s - time.monotonic()
+    def wait() -> list[str]:
         try:
-            mistake: tuple[str, bool] | None = ray.get(self._result, timeout=max(left, 0.0))
+            mistake: tuple[str, bool] | None = ray.get(answer, timeout=max(began + timeout_s - time.monotonic(), 0.0))
         except ray.exceptions.GetTimeoutError:
-            ray.cancel(self._result, force=True)
-            late = f"making task.datasets took longer than preflight.timeout_s={self._timeout_s:g}"
-            return [f"{late}; the sweep continues"]
+            ray.cancel(answer, force=True)
+            return [f"making task.datasets took longer than preflight.timeout_s={timeout_s:g}; the sweep continues"]
         except ray.exceptions.RayError as error:
             return [f"the check of task.datasets ended ({str(error).splitlines()[0]}); the sweep continues"]
         if mistake is None:
@@ -55,6 +45,8 @@ class DatasetCheck:
         if may_pass:
             return [text]
         raise ConfigError(f"{text}\nThis is from the check before the first trial; preflight.timeout_s=0 skips it.")
+
+    return wait
 
 
 def _mistake(task: FunctionTask) -> tuple[str, bool] | None:

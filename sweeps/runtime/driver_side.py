@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, cast
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.runtime.answers import Answer
 from sweeps.runtime.attachment import NotAttached, Told, TrialSoFar
@@ -16,6 +15,7 @@ from sweeps.runtime.broker import Broker
 from sweeps.runtime.broker_actor import BrokerActor
 from sweeps.runtime.broker_sides import Side, TrialSide, call, calls
 from sweeps.runtime.events import Event
+from sweeps.runtime.node_resources import on_node
 
 P = ParamSpec("P")
 
@@ -52,15 +52,12 @@ class DriverSide(Side):
             max_restarts: Maximum number of restarts of the broker's process; 0 for a driver that never attaches,
                 because its calls of a restarted broker would wait forever.
         """
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000, "max_restarts": max_restarts}
-        actor: Any = ray.remote(BrokerActor)
-        super().__init__(actor.options(scheduling_strategy=here, **options).remote())
+        here, actor = on_node(ray.get_runtime_context().get_node_id()), cast("Any", ray.remote(BrokerActor))
+        super().__init__(actor.options(max_concurrency=10_000, max_restarts=max_restarts, **here).remote())
         self.of_trials = TrialSide(self.broker)
         """Interface to the broker for the trials' actors."""
         self._told: dict[str, Told] = {}
         """Last message on each subject, which a restarted broker receives again."""
-        self._leaving: dict[str, str] = {}
         self._awaited: ray.ObjectRef[list[Event]] | None = None
         """The pending ``drain`` or ``attach`` call, which will return events; None if there is none."""
         self._answered: ray.ObjectRef[None] | None = None
@@ -77,16 +74,12 @@ class DriverSide(Side):
     forget_lanes = tells("lanes", Broker.forget_lanes)
     avoid = tells("avoid", Broker.avoid)
     check_nodes = tells("check", Broker.check_nodes)
+    nodes_leave = tells("leaving", Broker.nodes_leave)
     stop_waiting_for_answers = tells("answers", Broker.stop_waiting_for_answers)
 
     def stop_for_good(self, trial: str) -> None:
         """Ask a trial to stop after a checkpoint, in this attempt and in later ones."""
         self.tell(f"stop {trial}", Broker.stop_for_good, trial)
-
-    def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Move the trials on the given nodes to other nodes; see ``Broker.nodes_leave``."""
-        self._leaving |= nodes
-        self.tell("leaving", Broker.nodes_leave, {**self._leaving})
 
     def tell(self, matter: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> None:
         """Send the broker a setting by calling one of its methods. A restarted broker receives the last message on each

@@ -230,11 +230,10 @@ class ElasticWorkers:
 async def _free_workers(slot: SlotQueue) -> dict[str, int]:
     """Return the number of further workers, with the resources of the slot's, for which each node has room, by node
     id."""
-    reserved = slot.reserved_per_worker
-    if not reserved:
+    if not slot.group.reserved:
         return {}
     with contextlib.suppress(ray.exceptions.RayError):
-        return {node_id(each): fits_on(reserved, each) for each in await asyncio.to_thread(free_nodes)}
+        return {node_id(each): fits_on(slot.group.reserved, each) for each in await asyncio.to_thread(free_nodes)}
     return {}
 
 
@@ -243,4 +242,4 @@ async def _start(missing: Mapping[Place, int], slot: SlotQueue) -> None:
     slowly."""
     if missing:
         with contextlib.suppress(LookupError, ConnectionError, ray.exceptions.RayError):
-            await asyncio.to_thread(start_spares_and_wait, missing, slot.handles["workers"][0])
+            await asyncio.to_thread(start_spares_and_wait, missing, slot.group.workers[0])

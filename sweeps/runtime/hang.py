@@ -31,9 +31,9 @@ async def hang_end(attempt: Attempt, slot: SlotQueue, silent_s: float) -> Ended:
     reason = "its workers do not start; other programs may use their resources" if starting else "its workers hang"
     message = f"no report for {silent_s:.0f} s: {reason}"
     end = Ended(attempt.trial, attempt.number, message)
-    if processes := slot.handles.get("processes"):
-        error = await diagnose_hang(message, processes, slot.locations, attempt.log_folder)
-        records = await flight_records(slot.handles["workers"])
+    if (group := slot.group).processes:
+        error = await diagnose_hang(message, group.processes, group.locations, attempt.log_folder)
+        records = await flight_records(group.workers)
         end = replace(end, error=error.described, failure=error, flight_records=records)
     return end
 

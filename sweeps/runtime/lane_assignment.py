@@ -15,12 +15,12 @@ from typing import Any
 
 import ray
 
+from sweeps.runtime.attachment import NotCurrent
 from sweeps.runtime.attempt import Attempt, StopRequest, causes
 from sweeps.runtime.events import Ended
-from sweeps.runtime.idle_slots import IdleSlots
 from sweeps.runtime.lane_queue import LaneQueue
 from sweeps.runtime.lost_worker import NODE_DIED
-from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.slot_queue import IdleSlots, SlotQueue
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.worker_error import WorkerError
@@ -79,9 +79,7 @@ class SharedSlots(ABC):
         never get their resources. If there is room for further groups, trials that wait for a lane go to these."""
         self._most_groups = most
         queues = self._open_groups()
-        starting = [
-            (name, queue, self._specs[name]) for name, queue in queues.items() if "workers" not in queue.handles
-        ]
+        starting = [(name, queue, self._specs[name]) for name, queue in queues.items() if not queue.has_started]
         for name, queue, spec in starting[::-1][: max(0, len(queues) - most)]:
             await queue.close()
             for each in queue.withdraw_beyond():
@@ -97,10 +95,14 @@ class SharedSlots(ABC):
         await asyncio.gather(*(self._end_group(slot, "the sweep has ended") for slot in [*self._owners]))
 
     async def assign_lane(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
-        """Give a trial to the slot with the fewest trials, or to a new one while there is room."""
-        attempt = self._attempts[assignment.trial]
+        """Give a trial to the slot with the fewest trials, or to a new one while there is room.
+
+        Raises:
+            NotCurrent: This is not the trial's current attempt.
+        """
+        attempt = self._needed(*assignment.key)
         for name, its_spec in [*self._specs.items()]:
-            if its_spec != spec or set(self._slots[name].nodes) & set(spec.avoid):
+            if its_spec != spec or set(self._slots[name].group.nodes) & set(spec.avoid):
                 await self._slots[name].close()  # the trials that it has continue
         slot = self._emptiest(assignment.trial) or self._new(f"slot-{assignment.trial}-{assignment.attempt}", spec)
         attempt.assign(slot, assignment.log_folder)
@@ -331,6 +333,21 @@ class SharedSlots(ABC):
             if each.end is None
         )
         return min(silent, default=math.inf)
+
+    def _current(self, trial: str, number: int) -> Attempt | None:
+        """Return the trial's current attempt if it has this number, else None."""
+        attempt = self._attempts.get(trial)
+        return attempt if attempt is not None and attempt.number == number else None
+
+    def _needed(self, trial: str, number: int) -> Attempt:
+        """Return the trial's current attempt.
+
+        Raises:
+            NotCurrent: It has another number.
+        """
+        if (attempt := self._current(trial, number)) is None:
+            raise NotCurrent
+        return attempt
 
     def _attempts_of(self, slot: str) -> list[Attempt]:
         """Return the attempts that a slot's workers have not ended yet."""

@@ -82,11 +82,10 @@ class LaneFeed:
 
         signs = contextlib.ExitStack()
         try:
-            self._write_log(
-                assignment,
-                f"{START_LINE}{self._process}; the trial shares them with other trials, and their "
-                f"output is in {self._log_folder} ---\n",
-            )
+            process = f"{self._num_workers} workers, the first on {socket.gethostname()}, process {os.getpid()}"
+            now = time.strftime("%Y-%m-%d %H:%M:%S")
+            shared = f"the trial shares them with other trials, and their output is in {self._log_folder}"
+            self._write_log(assignment, f"{START_LINE}{process}, {now}; {shared} ---\n")
             end_signs = signs.enter_context(signs_of_life(assignment))
             assert isinstance(assignment.training, TrainingConfig)  # since no other one may share its workers
             lane = _Lane(assignment, BrokerReporter(assignment), signs)
@@ -138,20 +137,15 @@ class LaneFeed:
     def _end(self, assignment: Assignment, error: Exception | None) -> None:
         from sweeps_train.errors import MicroBatchHalved
 
-        end = Ended(assignment.trial, assignment.attempt)
+        end = Ended(*assignment.key)
         if isinstance(error, MicroBatchHalved):
-            end = Ended(assignment.trial, assignment.attempt, str(error), halved_to=error.half)
+            end = Ended(*assignment.key, str(error), halved_to=error.half)
         elif error is not None:
             self._write_log(assignment, "".join(traceback.format_exception(error)))
             description = redacted_error(describe_exception(error, 0, self._num_workers))
-            self._broker.worker_failed(assignment.trial, assignment.attempt, description)
-            end = Ended(assignment.trial, assignment.attempt, description.described)
+            self._broker.worker_failed(*assignment.key, description)
+            end = Ended(*assignment.key, description.described)
         self._broker.lane_ended(self._slot, end)
-
-    @property
-    def _process(self) -> str:
-        now = time.strftime("%Y-%m-%d %H:%M:%S")
-        return f"{self._num_workers} workers, the first on {socket.gethostname()}, process {os.getpid()}, {now}"
 
     def _write_log(self, assignment: Assignment, text: str) -> None:
         """Append to the trial's own log, which contains only this trial's output."""

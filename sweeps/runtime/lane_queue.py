@@ -75,7 +75,7 @@ class LaneQueue(SlotQueue):
             number = min(number, 0 if self.occupied else 1)
             self._assignments.sort(key=lambda each: each.trial not in self._alone)
         taken, self._assignments = self._assignments[:number], self._assignments[number:]
-        self.occupied |= {(each.trial, each.attempt) for each in taken}
+        self.occupied |= {each.key for each in taken}
         self.has_trained = self.has_trained or bool(taken)
         return taken
 
@@ -91,12 +91,12 @@ class LaneQueue(SlotQueue):
             self._changed.notify_all()
 
     def is_waiting(self, trial: str, attempt: int) -> bool:
-        return any((each.trial, each.attempt) == (trial, attempt) for each in self._assignments)
+        return (trial, attempt) in [each.key for each in self._assignments]
 
     def withdraw(self, trial: str, attempt: int) -> bool:
         """Remove a waiting trial; return whether it was waiting."""
         was_waiting = self.is_waiting(trial, attempt)
-        self._assignments = [each for each in self._assignments if (each.trial, each.attempt) != (trial, attempt)]
+        self._assignments = [each for each in self._assignments if each.key != (trial, attempt)]
         return was_waiting
 
     def withdraw_beyond(self, lanes: int = 0) -> list[Assignment]:

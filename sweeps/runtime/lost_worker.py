@@ -6,11 +6,11 @@ from __future__ import annotations
 import functools
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import ray
 
 from sweeps.compat.ray_train_workers import WorkerProcess, health_check_error, ping
+from sweeps.runtime.cluster import nodes_of_ray
 from sweeps.worker_error import WorkerError
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -77,8 +77,7 @@ def _lost_worker(
 
 def is_reachable(node: str) -> bool:
     """Whether Ray on the node with this id accepts connections."""
-    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    found = next((each for each in known if each["NodeID"] == node and each["Alive"]), None)
+    found = next((each for each in nodes_of_ray() if each["NodeID"] == node), None)
     if found is None:
         return False
     try:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.folders.trial_files import LOGS, START_LINE, log_name
+from sweeps.runtime.node_resources import on_node
 from sweeps.runtime.worker_log import STACKS_SIGNAL
 from sweeps.storage.location import is_remote, node_copy
 from sweeps.worker_error import Frame, WorkerError, is_user_code
@@ -77,12 +77,7 @@ def ask_for_stacks(processes: Iterable[tuple[str, int]]) -> list[Any]:
     for node, process in processes:
         by_node.setdefault(node, []).append(process)
     signals = ray.remote(_signal)
-    return [
-        signals.options(
-            num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
-        ).remote(ids)
-        for node, ids in by_node.items()
-    ]
+    return [signals.options(max_retries=0, **on_node(node)).remote(ids) for node, ids in by_node.items()]
 
 
 def last_start(log_folder: str, rank: int) -> str | None:

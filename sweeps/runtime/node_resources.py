@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sweeps.config import SweepConfig
 
@@ -45,6 +45,13 @@ def without_nodes(nodes: Sequence[NodeResources], excluded: Collection[str]) -> 
 def avoiding(nodes: Sequence[str]) -> dict[str, str]:
     """Return a Ray label selector for all nodes except the given ones; empty if none are given."""
     return {NODE_ID_LABEL: f"!in({','.join(nodes)})"} if nodes else {}
+
+
+def on_node(node: str) -> dict[str, Any]:
+    """Return Ray's options of a task or an actor that runs on the node with this id, and reserves no CPU."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
 
 def accelerator(kind: str) -> str:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sweeps.runtime.cluster import nodes_of_ray
+from sweeps.runtime.node_resources import on_node
 from sweeps.runtime.shared_folder import MARK, SharedFolder
 
 ANSWERS_WITHIN_S = 60.0
@@ -42,20 +44,13 @@ def node_views(shared: SharedFolder | None, uri: str | None) -> list[NodeView]:
         uri: The folder's URI, if it is in an object store.
     """
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    alive = {node["NodeID"]: node for node in nodes if node["Alive"]}
+    alive = {node["NodeID"]: node for node in nodes_of_ray()}
     own_code = _fingerprint()()
     mark = None if shared is None else (str(Path(shared.folder) / MARK), shared.ident)
     with _working_mark() as working:
-        asked: Any = ray.remote(num_cpus=0, max_retries=0)(_question())
-        answers = {
-            node: asked.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
-                mark, uri, working, own_code
-            )
-            for node in alive
-        }
+        asked: Any = ray.remote(max_retries=0)(_question())
+        answers = {node: asked.options(**on_node(node)).remote(mark, uri, working, own_code) for node in alive}
         ready, _ = ray.wait([*answers.values()], num_returns=len(answers), timeout=ANSWERS_WITHIN_S)
         views = []
         for node, answer in answers.items():

@@ -30,7 +30,7 @@ def signs_of_life(assignment: Assignment) -> Iterator[Callable[[], None]]:
     def give() -> None:
         ends = time.monotonic() + assignment.prepare_timeout_s
         while not over.wait(every_s) and time.monotonic() < ends:
-            assignment.broker.alive(assignment.trial, assignment.attempt)
+            assignment.broker.alive(*assignment.key)
 
     threading.Thread(target=give, name="signs-of-life", daemon=True).start()
     try:

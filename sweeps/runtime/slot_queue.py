@@ -1,9 +1,14 @@
-"""Queue of one slot's assignments, at which its workers wait for their next trial."""
+"""Queues of the slots' assignments, at which their workers wait for their next trials; slots without a trial are freed
+when the workers of other slots find no room on the cluster."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from sweeps.compat.ray_core import groups_without_nodes
 
 if TYPE_CHECKING:
     from sweeps.runtime.attempt import Attempt
@@ -11,14 +16,37 @@ if TYPE_CHECKING:
 IDLE_S = 5.0
 """Seconds that a slot waits for a paused or failed trial once the search starts no new trials: new workers would take
 about as long to start."""
+LOOK_EVERY_S = 2.0
+"""Seconds between two checks whether the workers of a slot wait for room."""
+
+
+@dataclass(frozen=True)
+class StartedGroup:
+    """A worker group that has started; sequences are by rank."""
+
+    placement_group: Any = None
+    reserved: Mapping[str, float] = field(default_factory=dict)
+    """Resources that each worker holds."""
+    workers: Sequence[Any] = ()
+    """Actors of the workers."""
+    locations: tuple[str, ...] = ()
+    """``host`` or ``host/gpu`` of each worker."""
+    processes: Sequence[tuple[str, int]] = ()
+    """Id of the node, and process id, of each worker."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Id of each worker's node, which several may share."""
+        return tuple(node for node, _ in self.processes)
 
 
 class SlotQueue:
-    """Queue of one slot's successive assignments, with handles of the actors that the slot has started."""
+    """Queue of one slot's successive assignments, with the worker group that the slot has started."""
 
     def __init__(self) -> None:
-        self.handles: dict[str, Any] = {}
-        """Controller, placement group and workers that have started so far."""
+        self.group = StartedGroup()
+        """The slot's worker group; empty before it has started."""
+        self.has_started = False
         self.attempt: Attempt | None = None
         """The attempt that the slot was last given; of no account in a slot with lanes."""
         self.is_closed = False
@@ -31,31 +59,9 @@ class SlotQueue:
         """Task that closes the slot unless it is given a trial first."""
 
     @property
-    def locations(self) -> tuple[str, ...]:
-        """``host`` or ``host/gpu`` of each worker, by rank."""
-        locations: tuple[str, ...] = self.handles.get("locations", ())
-        return locations
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Ids of the workers' nodes, without duplicates; empty before the workers have started."""
-        return tuple(dict.fromkeys(self.nodes_by_rank))
-
-    @property
-    def nodes_by_rank(self) -> tuple[str, ...]:
-        """Id of each worker's node, by rank; empty before they have started."""
-        return tuple(node for node, _ in self.handles.get("processes", ()))
-
-    @property
-    def reserved_per_worker(self) -> dict[str, float]:
-        """Resources that each worker holds; empty before they have started."""
-        reserved: dict[str, float] = self.handles.get("reserved", {})
-        return reserved
-
-    @property
     def is_starting(self) -> bool:
         """Whether the slot has a trial whose workers have not started yet."""
-        return bool(self._assignments) and "workers" not in self.handles and not self.is_closed
+        return bool(self._assignments) and not self.has_started and not self.is_closed
 
     @property
     def is_idle(self) -> bool:
@@ -119,3 +125,34 @@ class SlotQueue:
         if index:
             self._assignments[index - 1] = None  # no worker asks for it again
         return self._assignments[index]
+
+
+class IdleSlots:
+    """The slots of a sweep that currently have no trial."""
+
+    def __init__(self, slots: Mapping[str, SlotQueue]) -> None:
+        self._slots = slots
+        self._looks: asyncio.Task[None] | None = None
+
+    @property
+    def queues(self) -> list[SlotQueue]:
+        return [queue for queue in self._slots.values() if queue.is_idle]
+
+    async def free(self) -> None:
+        """Close the idle slots, so that their workers return."""
+        for queue in self.queues:
+            await queue.close()
+
+    def free_if_others_wait(self) -> None:
+        """Free the idle slots as soon as the workers of a starting slot find no room. After the loss of nodes, the
+        search may start no trial for the idle slots until a waiting trial has ended."""
+        if self._looks is None or self._looks.done():
+            self._looks = asyncio.create_task(self._free_while_others_start())
+
+    async def _free_while_others_start(self) -> None:
+        while any(queue.is_starting for queue in self._slots.values()):
+            await asyncio.sleep(LOOK_EVERY_S)
+            if self.queues:
+                waiting = await asyncio.to_thread(groups_without_nodes)
+                if waiting:
+                    await self.free()

@@ -169,7 +169,7 @@ class StoredTrial:
             time.sleep(0.02)
             if time.monotonic() - alive > ALIVE_EVERY_S:
                 alive = time.monotonic()
-                self._assignment.broker.alive(self._assignment.trial, self._assignment.attempt)
+                self._assignment.broker.alive(*self._assignment.key)
         if self._error is not None:
             raise self._error
 

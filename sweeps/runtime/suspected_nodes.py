@@ -54,8 +54,8 @@ class SuspectedNodes:
             return ()
         nodes = {node_id(each): dict(each) for each in await asyncio.to_thread(free_nodes)}
         for slot in idle:
-            for node in filter(nodes.__contains__, slot.nodes_by_rank):  # missing nodes are dead
-                for name, amount in slot.reserved_per_worker.items():
+            for node in filter(nodes.__contains__, slot.group.nodes):  # missing nodes are dead
+                for name, amount in slot.group.reserved.items():
                     nodes[node][name] = nodes[node].get(name, 0.0) + amount
         others = [node for name, node in nodes.items() if name not in {*suspected, *avoided}]
         return suspected if workers.fit_on(others) else ()

@@ -32,11 +32,10 @@ from sweeps.errors import TrialFailed
 from sweeps.folders.sweep_folder import GROUPS_FOLDER, RAY_TRAIN_FOLDER
 from sweeps.folders.trial_files import logs_location
 from sweeps.runtime.answers import Outcome
-from sweeps.runtime.attachment import BROKER_DIED, Begun
+from sweeps.runtime.attachment import BROKER_DIED, Begun, NotCurrent
 from sweeps.runtime.broker_sides import TrialSide
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder
 from sweeps.runtime.events import Ended
-from sweeps.runtime.lane_holder import LaneHolder
 from sweeps.runtime.node_resources import HEAD, avoiding
 from sweeps.runtime.pool_evaluator import EvaluationPlace
 from sweeps.runtime.reservation import memory_share, reserved_per_trial, reserved_per_worker
@@ -44,7 +43,7 @@ from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_cost import metrics_before
 from sweeps.runtime.trials_at_once import Fit, Workers
-from sweeps.runtime.worker_group import SlotHolder
+from sweeps.runtime.worker_group import LaneHolder, SlotHolder
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.storage.object_store import ObjectStore
 from sweeps.worker_error import names_a_mistake
@@ -107,14 +106,10 @@ class TrialContext:
             logs = str(Path(self.folder) / GROUPS_FOLDER)
             lanes = Lanes(number, fit.finds_lanes, logs, self.shared, share, sweep.shared_values)
         return WorkerGroupSpec(
-            num_workers=scaling.min_workers,
+            workers=Workers(scaling, reserved, pool),
             use_gpu=fit.use_gpu,
             resources_per_worker=resources,
-            placement=scaling.placement,
-            accelerator_type=scaling.accelerator_type,
-            labels=scaling.labels,
             avoid=avoid,
-            workers=Workers(scaling, reserved, pool),
             environment={} if sweep.loop is None else process_environment(sweep.loop, os.environ),
             hang_timeout_s=scaling.hang_timeout_s,
             spare_processes=sweep.spare_processes,
@@ -167,7 +162,7 @@ class Trial(tune.Trainable):
         while True:
             try:
                 self._give_to_slot(lost)
-            except ray.exceptions.ActorUnavailableError:
+            except (ray.exceptions.ActorUnavailableError, NotCurrent):  # it has died between two calls
                 self._slot.close()
             else:
                 return

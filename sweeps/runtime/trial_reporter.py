@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,15 +45,14 @@ class BrokerReporter:
         self._broker: WorkersSide = assignment.broker
         self._start = newest_step(Path(assignment.checkpoint_folder)) or 0
         self._undelivered = undelivered(assignment, () if stored is None else stored.steps)
-        self._cost = CostMeter(assignment)
+        self.cost = CostMeter(assignment)
         self._report_log = ReportLog(assignment.checkpoint_folder)
         self._stop_request = StopRequest.NONE
         self._stop = self._wait_for_stop()
         self._posted: list[Any] = []
         self._logs: list[Log] = []
         self._logs_sent_at = 0.0
-        started = Started(assignment.trial, assignment.attempt, now_ms(), assignment.origin)
-        self._previous = self._send(self._broker.post(started))
+        self._previous = self._send(self._broker.post(Started(*assignment.key, now_ms(), assignment.origin)))
         """The last call with logs or a report. An asynchronous actor may reorder calls, so the next one is made when
         the broker has processed this one."""
         self._announce_stored()
@@ -64,7 +63,7 @@ class BrokerReporter:
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
         self._post_undelivered(progress.step)
-        log = Log(self._assignment.trial, self._assignment.attempt, progress.step, metrics, now_ms())
+        log = Log(*self._assignment.key, progress.step, metrics, now_ms())
         self._write(log)
         self._logs.append(log)
         if time.monotonic() - self._logs_sent_at >= SEND_EVERY_S and self._previous_is_taken():
@@ -74,10 +73,9 @@ class BrokerReporter:
         self._post_undelivered(progress.step)
         announced = None if self._stored is not None else checkpoint
         report = Report(
-            self._assignment.trial,
-            self._assignment.attempt,
+            *self._assignment.key,
             progress.step,
-            metrics | self._cost.metrics(),
+            metrics | self.cost.metrics(),
             now_ms(),
             progress=progress.resources(),
             checkpoint=announced,
@@ -98,10 +96,6 @@ class BrokerReporter:
             self._broker.post_and_wait(events)
         else:
             self._previous = self._send(self._broker.post_all(events))
-
-    def charge(self, hourly: Mapping[str, float], seconds: float) -> None:
-        """Add the cost of an evaluation in another pool; see ``CostMeter.charge``."""
-        self._cost.charge(hourly, seconds)
 
     def _hold(self, checkpoint: str | None) -> str | None:
         if checkpoint is None or not self._assignment.holds_checkpoints:
@@ -132,15 +126,7 @@ class BrokerReporter:
                 self._post_saved(step, metrics, self._stored.uri(files), None)
 
     def _post_saved(self, step: int, metrics: dict[str, float], checkpoint: str, held: str | None) -> None:
-        saved = Saved(
-            self._assignment.trial,
-            self._assignment.attempt,
-            step,
-            metrics,
-            now_ms(),
-            checkpoint=checkpoint,
-            held=held,
-        )
+        saved = Saved(*self._assignment.key, step, metrics, now_ms(), checkpoint=checkpoint, held=held)
         self._write(saved)
         self._send(self._broker.post(saved))
 
@@ -149,7 +135,7 @@ class BrokerReporter:
             self._report_log.write(event)
 
     def note(self, text: str) -> None:
-        self._send(self._broker.post(Note(self._assignment.trial, self._assignment.attempt, text)))
+        self._send(self._broker.post(Note(*self._assignment.key, text)))
 
     def should_stop(self, *, can_save: bool = True) -> Stop:
         ready, _ = ray.wait([self._stop], timeout=0)
@@ -168,8 +154,7 @@ class BrokerReporter:
                 return Stop.DISCARD
 
     def _wait_for_stop(self) -> Any:
-        assignment = self._assignment
-        return self._broker.wait_for_stop(assignment.trial, assignment.attempt, self._stop_request)
+        return self._broker.wait_for_stop(*self._assignment.key, self._stop_request)
 
     def flush(self) -> None:
         """Wait until the broker has all events; the worker group must not end before that."""

@@ -189,16 +189,13 @@ def _fit_pools(
         refusal: DoesNotFit | None = None
         names = [scaling.pool] if scaling.pool is not None else scaling.trial_pools
         for name in names:
-            placed = scaling.in_pool(name)
             try:
-                if not members[name]:
-                    raise _no_node(placed, nodes)
-                own = fit(replace(whole, scaling=placed), [placed], members[name], before=earlier.get(name))
+                own = _fit_pool(name, whole, scaling.in_pool(name), members[name], nodes, earlier.get(name))
                 found.setdefault(name, []).append(own)
             except DoesNotFit as error:
-                refusal = _of_pool(name, error)
+                refusal = error
                 if all_pools and not members[name]:
-                    raise refusal from None
+                    raise
         if refusal is not None and not found.keys() & set(names):
             raise refusal
     outside = {
@@ -234,17 +231,29 @@ def _fit_evaluations(
     if name is None or not (members[name] or required):
         return {}
     placed = replace(config.scaling.in_pool(name), num_workers=1, placement="PACK")
-    try:
-        if not members[name]:
-            raise _no_node(placed, nodes)
-        own = fit(replace(config, scaling=placed), [placed], members[name])
-    except DoesNotFit as error:
-        raise _of_pool(name, error) from None
+    own = _fit_pool(name, config, placed, members[name], nodes)
     return {name: replace(own, excluded_nodes=outside[name])}
 
 
-def _of_pool(name: str, error: DoesNotFit) -> DoesNotFit:
-    return DoesNotFit(f"scaling.pools.{name}: {error.reason}", error.larger)
+def _fit_pool(
+    name: str,
+    config: SweepConfig,
+    placed: Scaling,
+    members: Sequence[Resources],
+    nodes: Sequence[Resources],
+    before: Fit | None = None,
+) -> Fit:
+    """Compute the fit of one pool, given its own nodes and all nodes; see ``fit``.
+
+    Raises:
+        DoesNotFit: The pool has no node or no room; the message names the pool.
+    """
+    try:
+        if not members:
+            raise _no_node(placed, nodes)
+        return fit(replace(config, scaling=placed), [placed], members, before=before)
+    except DoesNotFit as error:
+        raise DoesNotFit(f"scaling.pools.{name}: {error.reason}", error.larger) from None
 
 
 def nodes_of_pools(scaling: Scaling, nodes: Sequence[NodeResources]) -> dict[str, list[NodeResources]]:

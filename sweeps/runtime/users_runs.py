@@ -31,7 +31,10 @@ def users_runs_ended(trial_name: str) -> Iterator[None]:
     """
     _end_wandb_run()
     before = os.environ.get(RUN_TAGS)
-    os.environ[RUN_TAGS] = json.dumps({"mlflow.runName": trial_name} | json.loads(before or "{}"))
+    tags = {"mlflow.runName": trial_name}
+    with contextlib.suppress(ValueError, TypeError):  # MLflow ignores what is no JSON object
+        tags |= json.loads(before or "{}")
+    os.environ[RUN_TAGS] = json.dumps(tags)
     try:
         with ended_runs():
             yield

@@ -34,6 +34,7 @@ from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_loop import train_in_lanes
 from sweeps.runtime.lost_worker import dead_workers, lost_workers, summarize_error
 from sweeps.runtime.node_resources import avoiding
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.spare_processes import keep_spares
 from sweeps.runtime.termination import announce_sigterm
 from sweeps.runtime.torch_process_group import ProcessGroup
@@ -64,6 +65,7 @@ class Slot:
     def __init__(self, name: str, spec: WorkerGroupSpec, broker: TrialSide):
         self.spec = spec
         self._name, self._broker = name, broker
+        scaling = spec.workers.scaling
         self._hooks = _SlotHooks(name, broker.workers, spec)
         self._trainer = LeanTrainer(
             train_assignments if spec.lanes is None else train_in_lanes,
@@ -72,12 +74,12 @@ class Slot:
                 "nccl" if spec.use_gpu else "gloo", timeout_s=math.ceil(spec.hang_timeout_s + DIAGNOSIS_S)
             ),
             scaling_config=ScalingConfig(
-                num_workers=spec.num_workers,
+                num_workers=scaling.min_workers,
                 use_gpu=spec.use_gpu,
                 resources_per_worker=spec.resources_per_worker,
-                placement_strategy=spec.placement,
-                accelerator_type=spec.accelerator_type,
-                label_selector=spec.labels | avoiding(spec.avoid) or None,  # type: ignore[call-arg]  # typed as an older class
+                placement_strategy=scaling.placement,
+                accelerator_type=scaling.accelerator_type,
+                label_selector=scaling.labels | avoiding(spec.avoid) or None,  # type: ignore[call-arg]  # typed as an older class
             ),
             run_config=RunConfig(  # type: ignore[call-arg]  # likewise
                 name=name,
@@ -101,7 +103,7 @@ class Slot:
 
     def assign(self, assignment: Assignment) -> None:
         """Assign a trial, which the workers begin as soon as they have started."""
-        self._attempt = assignment.trial, assignment.attempt
+        self._attempt = assignment.key
         self._ends_within_s = assignment.ends_within_s
         self._broker.assign(self._name, assignment)
         if not self._thread.is_alive():  # the workers died while they were idle
@@ -177,9 +179,8 @@ class Slot:
         self._end_attempt(error, lost)
 
     def _lost_workers(self, exception: BaseException) -> tuple[WorkerError, ...]:
-        handles = self._hooks.handles
-        nodes = [node for node, _ in handles.get("processes", ())]
-        return lost_workers(exception, handles.get("locations", ()), nodes)
+        group = self._hooks.group or StartedGroup()
+        return lost_workers(exception, group.locations, group.nodes)
 
     def _end_attempt(self, error: str | None, lost: tuple[WorkerError, ...] = ()) -> None:
         if self.spec.lanes is not None:
@@ -193,23 +194,22 @@ class Slot:
         """Wait until the group has started, because the placement group of a starting group is unknown and cannot be
         freed."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._hooks.handles and time.monotonic() < deadline and self._thread.is_alive():
+        while self._hooks.group is None and time.monotonic() < deadline and self._thread.is_alive():
             time.sleep(0.05)
 
     def _kill(self) -> None:
-        handles = self._hooks.handles
-        for actor in handles.get("workers", []):
-            ray.kill(actor)
-        if "placement_group" in handles:
-            remove_placement_group(handles["placement_group"])
+        if (group := self._hooks.group) is not None:
+            for actor in group.workers:
+                ray.kill(actor)
+            remove_placement_group(group.placement_group)
 
 
 class _SlotHooks(ControllerHooks):
     """Hooks for Train's controller that store the handles of started actors and keep workers off the nodes to avoid."""
 
     def __init__(self, slot: str, broker: WorkersSide, spec: WorkerGroupSpec):
-        self.handles: dict[str, Any] = {}
-        """Placement group and workers, with which the slot can free them; empty until they have started."""
+        self.group: StartedGroup | None = None
+        """The workers and their placement group, by which the slot can free them; None until they have started."""
         self._workers: list[WorkerProcess] = []
         self._slot, self._broker, self._spec = slot, broker, spec
         self._asked: float | None = None
@@ -220,7 +220,7 @@ class _SlotHooks(ControllerHooks):
         selectors of the slot's start."""
         spec = self._spec
         avoid = self._broker.nodes_to_avoid_now(spec.workers)
-        return spec.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
+        return spec.workers.scaling.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
         """Free the workers of a trial whose actor has died, and tell the broker if the last placement group found no
@@ -233,19 +233,19 @@ class _SlotHooks(ControllerHooks):
     def after_worker_group_start(self, worker_group: Any) -> None:
         workers, group = worker_processes(worker_group), placement_group(worker_group)
         self._workers = workers
-        self.handles = {
-            "placement_group": group,
-            "reserved": dict(group.bundle_specs[0]),
-            "workers": [worker.actor for worker in workers],
-            "locations": tuple(worker.location for worker in workers),
-            "processes": [(worker.node_id, worker.process_id) for worker in workers],
-        }
-        self._broker.slot_started(self._slot, self.handles)
+        self.group = StartedGroup(
+            placement_group=group,
+            reserved=dict(group.bundle_specs[0]),
+            workers=[worker.actor for worker in workers],
+            locations=tuple(worker.location for worker in workers),
+            processes=[(worker.node_id, worker.process_id) for worker in workers],
+        )
+        self._broker.slot_started(self._slot, self.group)
         for rank, worker in enumerate(workers):
             execute(worker.actor, announce_sigterm, self._broker, self._slot, rank)
         if self._spec.spare_processes != "never":
             always = self._spec.spare_processes == "always"
-            keep_spares(self._broker, self._slot, [worker.actor for worker in workers], always=always)
+            keep_spares(self._broker, self._slot, self.group.workers, always=always)
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
         """Identify the worker that died, while the others, which lost the connection to it, are still alive."""
@@ -287,3 +287,27 @@ class SlotHolder:
         if self._slot is not None:
             self._slot.close()
             self._slot = None
+
+
+class LaneHolder:
+    """Lane that an actor's trial occupies or waits for."""
+
+    def __init__(self, broker: TrialSide):
+        self._broker = broker
+        self._attempt: tuple[str, int] | None = None
+
+    def release(self, spec: WorkerGroupSpec, *, reuse: bool) -> None:
+        """Let the trial leave its lane; the workers stay."""
+        self.close()
+
+    def assign(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
+        """Give a trial to a lane."""
+        self._attempt = assignment.key
+        self._broker.assign_lane(assignment, spec)
+
+    def close(self) -> None:
+        """Let the trial leave its lane."""
+        if self._attempt is not None:
+            with contextlib.suppress(ray.exceptions.RayError):
+                self._broker.leave_lane(*self._attempt, RELEASE_TIMEOUT_S)
+            self._attempt = None

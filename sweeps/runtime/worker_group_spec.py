@@ -29,21 +29,16 @@ class Lanes:
 
 @dataclass(frozen=True)
 class WorkerGroupSpec:
-    """Number, resources and placement of a trial's workers."""
+    """A trial's workers, and how they are started."""
 
-    num_workers: int
+    workers: Workers
+    """Number, resources and placement of the workers, by which is checked whether nodes have room for them."""
     use_gpu: bool
     resources_per_worker: dict[str, float]
-    placement: str
-    """Ray's ``placement_strategy``."""
-    accelerator_type: str | None
-    labels: dict[str, str]
-    """Labels that a node must have."""
+    """Resources of each worker as Ray Train is asked for them."""
     avoid: tuple[str, ...] = field(compare=False)
     """Ids of nodes on which no worker may be placed; a change of these does not end a slot whose workers run on other
     nodes."""
-    workers: Workers = field(compare=False)
-    """The same workers as an object that checks whether nodes have room for them."""
     environment: dict[str, str]
     """Environment variables of the workers' processes, in addition to those of all processes of the sweep."""
     hang_timeout_s: float

@@ -53,7 +53,6 @@ def train_assignments(config: dict[str, Any]) -> None:
         assignment: Assignment | None = broker.next_assignment(slot, index)
         if assignment is None:
             return
-        attempt = assignment.trial, assignment.attempt
         try:
             with (
                 in_store(assignment, rank) as (here, stored),
@@ -63,14 +62,14 @@ def train_assignments(config: dict[str, Any]) -> None:
             ):
                 saved = _train(here, stored, is_main=rank == 0)
         except MicroBatchHalved as halved:  # reported at once, since all other workers wait for this one
-            broker.end(Ended(*attempt, str(halved), halved_to=halved.half))
+            broker.end(Ended(*assignment.key, str(halved), halved_to=halved.half))
             raise
         except BaseException as error:  # noqa: BLE001 - sys.exit too
             write_open_files()
             description = redacted_error(describe_exception(error, rank, num_workers))
-            broker.worker_failed(*attempt, description)
+            broker.worker_failed(*assignment.key, description)
             raise WorkerFailed(description.described) from None  # the error itself may not be picklable
-        broker.worker_finished(*attempt, rank, num_workers, cleanup.run(), saved)
+        broker.worker_finished(*assignment.key, rank, num_workers, cleanup.run(), saved)
 
 
 @contextlib.contextmanager
@@ -103,7 +102,7 @@ def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool)
     if isinstance(training, CommandConfig):
         from sweeps_train.command.run import TrialIdentity, run_command
 
-        run_command(training, identity=TrialIdentity(assignment.sweep, assignment.trial, assignment.attempt), **places)
+        run_command(training, identity=TrialIdentity(assignment.sweep, *assignment.key), **places)
     else:
         with signs_of_life(assignment) as end_signs:
             # The imports take seconds, and minutes on a busy machine; those of a user's function, too.
@@ -131,6 +130,6 @@ def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool)
 def _evaluator(assignment: Assignment, reporter: BrokerReporter | None) -> PoolEvaluator | None:
     if assignment.evaluation is None:
         return None
-    charge = reporter.charge if reporter is not None else lambda *_: None
-    alive = functools.partial(assignment.broker.alive, assignment.trial, assignment.attempt)
+    charge = reporter.cost.charge if reporter is not None else lambda *_: None
+    alive = functools.partial(assignment.broker.alive, *assignment.key)
     return PoolEvaluator(assignment.evaluation, assignment.shared, charge, alive, assignment.prepare_timeout_s)

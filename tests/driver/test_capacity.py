@@ -162,8 +162,18 @@ def test_a_node_whose_end_is_announced_is_left_out_once(cluster: Cluster) -> Non
         cluster.leaving = {"a": None, "b": 0.0}
         cluster.hears("1 node will leave the cluster: no trial can be placed now")
         wait_until(lambda: len(cluster.moved) == 2, "the broker lets the trials move")
-    assert cluster.moved == [{"b": "leaves the cluster in 0 s"}, {"a": "leaves the cluster"}]
+    first, second = {"b": "leaves the cluster in 0 s"}, {"a": "leaves the cluster"}
+    assert cluster.moved == [first, first | second]
     assert cluster.state.excluded_nodes == ("b", "a")
+
+
+def test_a_cluster_on_this_machine_is_not_asked_which_nodes_will_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, "cluster.address=local")
+    cluster.leaving = {"b": 0.0}
+    with cluster.capacity:
+        cluster.nodes = [*cluster.nodes, node("c")]
+        cluster.hears("1 node joined: 3 trials at once")
+    assert cluster.moved == []
 
 
 def test_a_cluster_that_does_not_answer_for_a_while_is_said_once_and_followed_again(

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 from compositions import composed
-from records import sweep_record
+from records import sweep_record, trial_record
 
 from sweeps.constants import TRIAL
 from sweeps.driver.confirmation_searcher import RepeatSearcher
@@ -17,7 +17,6 @@ from sweeps.driver.early_end import Shutdown
 from sweeps.driver.sweep_state import SweepState, _status_of
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.tracking.confirmation_record import Confirmation
-from sweeps.tracking.record import TrialRecord
 
 
 @pytest.fixture
@@ -38,6 +37,11 @@ def state() -> SweepState:
         state.trials[trial] = TrialStatus(trial, {"train.lr": lr}, end, values=values)  # type: ignore[arg-type]
     state.trials["0005"].violation = "system/memory_mib=9000 is above its limit of 2000"
     return state
+
+
+@pytest.fixture
+def session(state: SweepState) -> Any:
+    return SimpleNamespace(state=state, recorder=MagicMock(), wait_for_ends=lambda: True)
 
 
 def repeat(state: SweepState, trial: str, value: float | None, end: str = "finished") -> None:
@@ -140,27 +144,14 @@ def test_a_trial_with_a_repeat_that_does_not_count_cannot_win(
 
 
 def test_a_repeat_that_a_person_stopped_is_not_trained_again_and_one_that_ended_with_the_sweep_is(
-    state: SweepState,
+    state: SweepState, session: Any
 ) -> None:
     for name, for_good in (("0001r1", True), ("0003r1", False)):
-        state.trials[name] = _status_of(
-            sweep_record(),
-            TrialRecord(
-                trial=name,
-                state="stopped",
-                stopped_for_good=for_good,
-                repeat_of=name[:4],
-                value=None,
-                params={},
-                run_id="",
-                steps=0,
-                attempts=1,
-            ),
-        )
+        recorded = trial_record(name, None, "stopped", stopped_for_good=for_good, repeat_of=name[:4])
+        state.trials[name] = _status_of(sweep_record(), recorded)
     repeat(state, "0003r2", None, "stopped")
     state.view = MagicMock()
     plan: Any = SimpleNamespace(config=SimpleNamespace(search=SimpleNamespace(confirm=2)))
-    session: Any = SimpleNamespace(state=state, wait_for_ends=lambda: True)
     confirmer = begin_confirmation(plan, session)
     assert missing(confirmer) == ["0003r1", "0003r2"]
     assert state.trials["0001r1"].state == "stopped"
@@ -183,10 +174,11 @@ def test_repeats_are_no_trials_of_the_search(state: SweepState) -> None:
     assert state.unfinished_count(is_over=True) == 4
 
 
-def test_an_unfinished_repeat_of_a_trial_that_is_no_longer_among_the_best_is_not_waited_for(state: SweepState) -> None:
+def test_an_unfinished_repeat_of_a_trial_that_is_no_longer_among_the_best_is_not_waited_for(
+    state: SweepState, session: Any
+) -> None:
     repeat(state, "0001r1", None, "waiting")
     repeat(state, "0006r1", None, "waiting")
-    session: Any = SimpleNamespace(state=state, recorder=MagicMock(), wait_for_ends=lambda: True)
     state.num_trials = len(state.trials_of())
     assert (state.unfinished_count(is_over=True), state._more_to_come()) == (0, False)
     searcher = RepeatSearcher(session, Confirmer(state, 2))
@@ -206,8 +198,9 @@ def test_one_trial_alone_is_not_confirmed(state: SweepState) -> None:
     assert "different parameters are needed, and there is 1" in confirmer.result().describe()
 
 
-def test_a_budget_that_is_used_up_ends_the_confirmation_when_its_last_repeat_has_stopped(state: SweepState) -> None:
-    session: Any = SimpleNamespace(state=state, recorder=MagicMock(), wait_for_ends=lambda: True)
+def test_a_budget_that_is_used_up_ends_the_confirmation_when_its_last_repeat_has_stopped(
+    state: SweepState, session: Any
+) -> None:
     searcher = RepeatSearcher(session, Confirmer(state, 2))
     first = searcher.suggest("first")
     assert first is not None

@@ -25,7 +25,7 @@ from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.plan.stage import planned_stages
 from sweeps.report.forecast_text import describe_forecast
 from sweeps.report.plain_console import plain_console
-from sweeps.tracking.forecast_record import Forecast
+from sweeps.tracking.forecast_record import Forecast, Interval
 from sweeps.tracking.record import SweepTime
 from sweeps.tracking.trial_history import Span
 
@@ -55,6 +55,13 @@ def add(state: SweepState, *trials: TrialStatus) -> SweepState:
 
 def six(state: SweepState) -> SweepState:
     return add(state, *(trial(number, "finished", 100, 50.0, 0.5 + number / 10) for number in range(6)))
+
+
+def expected(state: SweepState) -> Interval:
+    """The forecast seconds that a sweep still takes."""
+    assert state.forecast is not None
+    assert state.forecast.wall_s is not None
+    return state.forecast.wall_s
 
 
 def test_trials_are_as_far_as_their_steps() -> None:
@@ -103,9 +110,7 @@ def test_a_trial_that_goes_on_after_a_resume_is_not_over_while_its_workers_start
     resumed.spans, resumed.assigned, resumed.holds = [Span(held=now - 90, trained=now - 90, ended=now - 80)], now, holds
     state = add(six(sweep("search.num_trials=7")), resumed)
     Forecaster(state, MagicMock()).look()
-    assert state.forecast is not None
-    assert state.forecast.wall_s is not None
-    assert state.forecast.wall_s.low > 20  # of 100 steps, 80 are left
+    assert expected(state).low > 20  # of 100 steps, 80 are left
 
 
 def test_a_trial_whose_driver_was_killed_has_held_its_workers_until_then() -> None:
@@ -140,11 +145,8 @@ def test_the_forecast_is_recorded_shown_and_not_made_again_without_news() -> Non
     forecaster = Forecaster(state, recorder)
     forecaster.look()
     (_, tags), _ = recorder.attach.call_args
-    found = Forecast.from_json(json.loads(tags[TAG_FORECAST]))
-    assert found == state.forecast
-    assert found is not None
-    assert found.wall_s is not None
-    assert found.wall_s.middle == pytest.approx(14 * 50 / 2, rel=0.05)
+    assert Forecast.from_json(json.loads(tags[TAG_FORECAST])) == state.forecast
+    assert expected(state).middle == pytest.approx(14 * 50 / 2, rel=0.05)
     forecaster._next_at = 0.0
     forecaster.look()
     assert recorder.attach.call_count == 1
@@ -183,8 +185,7 @@ def test_a_stage_is_forecast_by_its_own_trials_and_what_follows_is_named() -> No
     assert "; 20 trials to follow after stage 1" in said[0]
     found = state.forecast
     assert found is not None
-    assert found.wall_s is not None
-    assert (found.stage, round(found.wall_s.middle)) == (1, 4 * 10 // 2)
+    assert (found.stage, round(expected(state).middle)) == (1, 4 * 10 // 2)
     first, last = describe_forecast(found)
     assert " left of stage 1; " in first
     assert last.startswith("forecast: 20 trials to follow after stage 1")

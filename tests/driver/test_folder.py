@@ -158,6 +158,16 @@ def test_the_driver_of_a_job_that_was_put_back_into_the_queue_waits_for_the_end_
     assert f"export {driver.PATIENCE}=300 {client.PATIENCE}=3600" in BODY.read_text(encoding="utf-8")
 
 
+def test_a_patience_that_is_no_number_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(driver.PATIENCE, "5m")
+    plan: Any = SimpleNamespace(folder=tmp_path, name="mine", store=None)
+    with (
+        pytest.raises(UserError, match=f"^{driver.PATIENCE}=5m: must be a number of seconds, such as 300$"),
+        held(plan),
+    ):
+        pass
+
+
 def test_a_driver_with_patience_waits_for_one_on_another_machine(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     blind(tmp_path)
     ending = threading.Timer(driver.SILENCE_S + 1.0, other.kill)  # its heartbeat is seen before that

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from sweeps.config.space import Distribution
 from sweeps.constants import TAG_STAGES
 from sweeps.driver.early_end import Shutdown
-from sweeps.driver.stage_searches import StageWatch, end_stage, is_over, results_of, stage_results
+from sweeps.driver.stage_searches import StageWatch, end_stage, is_over, record_stages, results_of, stage_results
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import Plan, make_plan
@@ -81,20 +81,21 @@ def test_a_stage_hands_on_its_points_without_its_changes_and_the_best_first(plan
 
 
 def test_the_agreement_is_that_of_points_trained_to_the_end_in_both(plan: Plan, state: SweepState) -> None:
-    # The scheduler stopped one in its stage at a step at which both are the same training: that says nothing.
-    first, _ = stage_results(plan, state)
-    assert first.agreement is not None
-    assert (first.agreement.points, first.agreement.tau) == (1, None)
+    """The scheduler stopped one in its stage at a step at which both are the same training: that says nothing."""
+
+    def found() -> tuple[int, float | None]:
+        of_first = stage_results(plan, state)[0].agreement
+        assert of_first is not None
+        return of_first.points, of_first.tau
+
+    assert found() == (1, None)
     state.trials["s1-0002"].state = "finished"
+    assert found() == (2, -1)
     first, second = stage_results(plan, state)
     assert (first.ended, first.best, first.value) == (6, "s1-0001", 0.6)
-    assert first.agreement is not None
-    assert (first.agreement.points, first.agreement.tau) == (2, -1)
     assert second.agreement is None  # the search has not begun
     state.trials["s2-0002"].state = "finished"
-    first, _ = stage_results(plan, state)
-    assert first.agreement is not None
-    assert (first.agreement.points, first.agreement.tau) == (3, pytest.approx(1 / 3))
+    assert found() == (3, pytest.approx(1 / 3))
 
 
 def test_the_agreement_is_recorded_while_trials_train(plan: Plan, state: SweepState) -> None:
@@ -117,6 +118,14 @@ def test_the_agreement_is_recorded_while_trials_train(plan: Plan, state: SweepSt
     state.trials["s2-0002"].state, watch._next_at = "finished", 0.0
     watch.look()
     assert recorded() == [1, 2]
+
+
+def test_a_sweep_without_stages_records_none(tmp_path: Path, state: SweepState) -> None:
+    session = MagicMock()
+    session.state = state
+    plan = make_plan([*TOKENS, f"output_dir={tmp_path}"], [], "none", "")
+    assert record_stages(plan, session) == ()
+    assert not session.recorder.attach.called
 
 
 def test_the_first_stage_begins_with_a_persons_points_and_the_others_with_what_was_kept(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from records import sweep_record, trial_record
 
-from sweeps.driver.time_ledger import TimeLedger
-from sweeps.driver.trial_time import TrialTime
+from sweeps.driver.time_ledger import TimeLedger, TrialTime
 from sweeps.runtime.events import Report
 from sweeps.tracking.record import SweepRecord, SweepTime
 from sweeps.tracking.time_account import TimeAccount, describe_rest
@@ -29,12 +28,27 @@ def report(moment: float, *, steps: float, kept: float | None = None, **spent: f
     return Report("0", 1, 1, metrics, int(moment * 1000), progress=progress)
 
 
+def end(moment: float, *, failed: bool = False) -> tuple[float, bool]:
+    return moment, failed
+
+
+def live(*events: Span | Report | tuple[float, bool], time: TrialTime | None = None, exploits: int = 0) -> TrialTime:
+    """The account of a trial after the starts, reports and ends of its attempts."""
+    time = time or TrialTime()
+    for each in events:
+        match each:
+            case Span():
+                time.start(each, exploits)
+            case Report():
+                time.report(each)
+            case moment, failed:
+                time.end(moment, failed=failed)
+    return time
+
+
 def test_an_attempt_is_divided_into_what_its_workers_have_timed():
-    time = TrialTime()
-    time.start(span(100, 110), 0)
     spent = {"setup": 4, "data_wait": 6, "communication": 10, "evaluation": 5, "checkpoint": 3}
-    time.report(report(170, steps=46, **spent))
-    time.end(171, failed=False)
+    time = live(span(100, 110), report(170, steps=46, **spent), end(171))
     assert time.account(200) == TimeAccount(
         start=28, training=60, data_wait=12, communication=20, evaluation=10, checkpoint=6, other=6
     )
@@ -42,57 +56,37 @@ def test_an_attempt_is_divided_into_what_its_workers_have_timed():
 
 
 def test_work_after_the_checkpoint_of_a_failed_attempt_is_lost():
-    time = TrialTime()
-    time.start(span(0, 10), 0)
-    time.report(report(60, steps=50))
-    time.end(70, failed=True)
+    time = live(span(0, 10), report(60, steps=50), end(70, failed=True))
     assert time.account(70) == TimeAccount(start=20, training=100, lost=20)
-    time.start(span(70, 75), 0)
-    time.report(report(90, steps=15, kept=45))  # it began from the checkpoint after 30 of the 50 seconds
-    time.end(90, failed=False)
+    # It begins from the checkpoint after 30 of the 50 seconds.
+    live(span(70, 75), report(90, steps=15, kept=45), end(90), time=time)
     assert time.account(90) == TimeAccount(start=30, training=60 + 30, lost=20 + 40)
     assert time.account(90).total == 180
 
 
 def test_work_that_the_next_attempt_still_has_was_not_lost():
-    time = TrialTime()
-    time.start(span(0, 0), 0)
-    time.report(report(50, steps=50))
-    time.end(60, failed=True)
-    time.start(span(60, 61), 0)
-    time.report(report(71, steps=10, kept=50 + 9 + 10))  # a checkpoint after the last report
+    kept = 50 + 9 + 10  # a checkpoint after the last report
+    time = live(span(0, 0), report(50, steps=50), end(60, failed=True), span(60, 61), report(71, steps=10, kept=kept))
     assert time.account(71) == TimeAccount(start=2, training=2 * (50 + 9 + 10), lost=2)
 
 
 def test_what_a_trial_takes_over_from_another_one_is_no_work_of_its_own():
-    time = TrialTime()
-    time.start(span(0, 0), 0)
-    time.report(report(50, steps=50))
-    time.end(50, failed=False)
-    time.start(span(50, 50), 1)  # from a trial with 300 seconds of steps
-    time.report(report(60, steps=10, kept=310))
-    time.end(65, failed=True)
-    time.start(span(65, 65), 1)
-    time.report(report(75, steps=10, kept=320))
+    time = live(span(0, 0), report(50, steps=50), end(50))
+    from_another = span(50, 50), report(60, steps=10, kept=310), end(65, failed=True)  # with 300 seconds of steps
+    live(*from_another, span(65, 65), report(75, steps=10, kept=320), time=time, exploits=1)
     assert time.account(75) == TimeAccount(training=2 * 70, lost=2 * 5)
 
 
 def test_a_function_that_does_not_time_itself_loses_what_came_after_its_last_checkpoint():
-    time = TrialTime()
-    time.start(span(0, 10), 0)
-    for moment, checkpoint in ((30, "c"), (50, None)):
-        time.report(Report("0", 1, 1, {"loss": 1.0}, moment * 1000, checkpoint=checkpoint))
-    time.end(60, failed=True)
+    reports = (Report("0", 1, 1, {"loss": 1.0}, at * 1000, checkpoint=saved) for at, saved in ((30, "c"), (50, None)))
+    time = live(span(0, 10), *reports, end(60, failed=True))
     assert time.account(60) == TimeAccount(start=20, training=40, lost=60)
-    time.start(span(60, 62), 0)
-    time.end(82, failed=False)
+    live(span(60, 62), end(82), time=time)
     assert time.account(82) == TimeAccount(start=24, training=80, lost=60)
 
 
 def test_a_late_report_of_an_earlier_attempt_changes_nothing():
-    time = TrialTime()
-    time.start(span(0, 100), 0)
-    time.report(report(50, steps=50))
+    time = live(span(0, 100), report(50, steps=50))
     assert time.account(110) == TimeAccount(start=200, training=20)
 
 
@@ -100,15 +94,12 @@ def test_a_trial_without_room_waits_and_does_not_start():
     time = TrialTime()
     time.wait(12)
     time.wait(20)
-    time.start(span(10, 40), 0)
+    live(span(10, 40), time=time)
     assert time.account(40) == TimeAccount(start=4, waiting=56)
 
 
 def test_an_attempt_whose_end_nobody_reported_ends_when_the_next_one_is_assigned():
-    time = TrialTime()
-    time.start(span(0, 0), 0)
-    time.report(report(20, steps=20))
-    time.start(span(30, 32), 0)
+    time = live(span(0, 0), report(20, steps=20), span(30, 32))
     assert time.account(32) == TimeAccount(start=4, training=40, lost=20)
 
 
@@ -134,8 +125,7 @@ def test_the_account_adds_up_to_the_time_of_all_places():
     ledger = TimeLedger(None)
     ledger.pay(100, workers=4, idle_workers=0)
     ledger.pay(10, workers=4, idle_workers=2)
-    ledger.of("0").start(span(0, 10), 0)
-    ledger.of("0").end(110, failed=False)
+    live(span(0, 10), end(110), time=ledger.of("0"))
     account = ledger.account()
     assert account == TimeAccount(start=20, training=200, waiting=200, idle_tail=20)
     assert account.total == 440
@@ -144,9 +134,7 @@ def test_the_account_adds_up_to_the_time_of_all_places():
 def test_work_of_a_killed_driver_counts_when_the_next_attempt_has_kept_it():
     ledger = TimeLedger(recorded(TimeAccount(), TimeAccount(), (span(0, 10),)))
     assert ledger.account() == TimeAccount(start=20, lost=180)
-    ledger.of("0").start(span(1000, 1005), 0)
-    ledger.of("0").report(report(1010, steps=5, kept=65))
-    ledger.of("0").end(1010, failed=False)
+    live(span(1000, 1005), report(1010, steps=5, kept=65), end(1010), time=ledger.of("0"))
     assert ledger.account() == TimeAccount(start=30, lost=60, training=130)
 
 
@@ -162,13 +150,9 @@ def test_shares_add_up_to_one_and_name_where_the_time_went():
 
 
 def test_each_attempt_counts_with_its_own_number_of_workers():
-    time = TrialTime()
-    time.start(span(0, 10, ("host",)), 0)
-    time.report(report(60, steps=50))
-    time.end(70, failed=False)  # it has trained on for 9 s, and saved its state
-    time.start(span(72, 80, ("host",) * 4), 0)
-    time.report(report(90, steps=10, kept=50 + 9 + 10))
-    time.end(90, failed=False)
+    # It has trained on for 9 s after its report, and saved its state.
+    time = live(span(0, 10, ("host",)), report(60, steps=50), end(70))
+    live(span(72, 80, ("host",) * 4), report(90, steps=10, kept=50 + 9 + 10), end(90), time=time)
     assert time.account(90) == TimeAccount(start=10 + 4 * 8, training=50 + 9 + 4 * 10, other=1)
     assert time.account(90).total == 70 + 4 * 18
 
@@ -179,6 +163,5 @@ def test_an_elastic_trial_of_an_earlier_session_keeps_its_account():
         Span(held=50, trained=50, ended=60, workers=("host",) * 4),
     ]
     time = TrialTime.restored(TimeAccount(training=90), spans, 60)
-    time.start(span(100, 100), 0)
-    time.report(report(110, steps=10, kept=70))
+    live(span(100, 100), report(110, steps=10, kept=70), time=time)
     assert time.account(110) == TimeAccount(training=90 + 20)

@@ -261,10 +261,8 @@ def test_what_tune_may_not_have_heard_of_is_posted_again_each_step_as_it_was_mea
     spool.close()
     nothing: Any = None
     assignment = Assignment(
-        *("0003", 3, nothing, ("eval/loss",), ("min",), str(tmp_path), "", None, None),
-        waits_for_decision=False,
+        *("0003", 3, nothing, ("eval/loss",), ("min",), str(tmp_path), "", None),
         last_delivered=20,
-        broker=None,
         hang_timeout_s=1800.0,
         prepare_timeout_s=14400.0,
     )

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import ray
+from attempts import SPEC, assignment, begin, end_of
 from ray.exceptions import ActorUnavailableError
-from test_lane_assignment import assignment
 
 from sweeps.constants import LAST_DELIVERED
 from sweeps.runtime.answers import Answer, Outcome
@@ -63,10 +63,8 @@ async def test_events_that_were_on_their_way_to_a_driver_that_the_network_had_cu
     assert await asyncio.wait_for(broker.wait_for_stop("0000", 1), 10) is StopRequest.SAVE
     await broker.stop_waiting_for_answers()
     await broker.worker_finished("0000", 1, 0, 1, 100.0)
-    outcome = await broker.next_outcome("0000", 10.0)
-    assert outcome is not None
-    assert outcome.end is not None
-    assert (outcome.end.error, outcome.end.moved) == (None, CUT_OFF)
+    end = await end_of(broker.next_outcome("0000", 10.0))
+    assert (end.error, end.moved) == (None, CUT_OFF)
     assert await broker.begin("0000") == Begun(2, None, lost_after=0)
 
 
@@ -75,8 +73,7 @@ async def test_a_trial_that_had_ended_when_the_network_cut_off_its_driver_repeat
     ends_in_time: bool,
 ) -> None:
     broker = Broker()
-    await broker.begin("0000")
-    await broker.assign("slot", assignment("0000", 1))
+    await begin(broker)
     await broker.post(Report("0000", 1, 40, {"loss": 1.0}, 0, done=True))
     if ends_in_time:
         await broker.worker_finished("0000", 1, 0, 1, 100.0)
@@ -87,17 +84,14 @@ async def test_a_trial_that_had_ended_when_the_network_cut_off_its_driver_repeat
     if not ends_in_time:
         assert [type(event) for event in await broker.drain(0.1)] == [Ended]
         await broker.answer([Answer("0000", 1)])
-    outcome = await broker.next_outcome("0000", 10.0)
-    assert outcome is not None
-    assert outcome.end is not None
-    assert outcome.end.moved == CUT_OFF
+    end = await end_of(broker.next_outcome("0000", 10.0))
+    assert end.moved == CUT_OFF
     assert await broker.begin("0000") == Begun(2, 40, lost_after=30)
 
 
 async def test_what_was_lost_with_the_broker_is_posted_again_by_one_attempt_only() -> None:
     broker = Broker()
-    await broker.begin("0000")
-    await broker.assign("slot", assignment("0000", 1))
+    await begin(broker)
     await broker.attach({"0000": TrialSoFar(attempt=1, step=10)})
     await broker.post(Report("0000", 1, 30, {"loss": 1.0}, 0))  # it does not post again what did not arrive
     assert await broker.begin("0000") == Begun(2, 30, lost_after=10)
@@ -142,13 +136,20 @@ def test_the_handle_of_the_broker_is_called_in_one_file(checkout: Path) -> None:
 async def test_a_process_that_has_not_begun_an_attempt_says_so_and_lets_its_workers_return() -> None:
     broker = Broker(is_new=False)
     assert (await broker.next_outcome("0000", 10.0), await broker.next_assignment("slot-0000-1", 1)) == (None, None)
+    assert not await broker.reserve("slot-0000-1"), "its workers would never hear of the next trial"
 
 
-async def test_a_process_that_has_not_begun_an_attempt_lets_no_worker_train_on_after_its_report() -> None:
-    broker = Broker(is_new=False)
-    report = Report("0000", 1, 10, {"loss": 1.0}, 0)
-    with pytest.raises(NotCurrent):
-        await broker.post_and_wait([report])
+async def test_a_process_that_has_not_begun_an_attempt_gives_it_no_workers_and_lets_none_train_on_after_a_report() -> (
+    None
+):
+    broker, given = Broker(is_new=False), assignment("0000", 1)
+    for refused in (
+        broker.assign("slot", given),
+        broker.assign_lane(given, SPEC),
+        broker.post_and_wait([Report("0000", 1, 10, {"loss": 1.0}, 0)]),
+    ):
+        with pytest.raises(NotCurrent):
+            await refused
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from compositions import composed
 from processes import run_python
 from recording import free_port
 from small_http import Handler, serving_http
 from waiting import wait_until
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import RayNotStarted, UserError
 from sweeps.runtime import cluster
 from sweeps.runtime.cluster import _environment, _quiet_libraries, _started_here, answering_dashboard, connected
@@ -123,7 +122,8 @@ def test_a_dashboard_is_there_if_it_answers(dashboard: str, monkeypatch: pytest.
     assert answering_dashboard(dashboard) == f"http://{dashboard}"
     assert answering_dashboard(f"127.0.0.1:{free_port()}") is None
     assert answering_dashboard("") is None
-    assert answering_dashboard("nowhere.invalid/user/me/proxy") is None, "of RAY_OVERRIDE_DASHBOARD_URL"
+    for overridden in ("nowhere.invalid/user/me/proxy", "me:secret@nowhere.invalid"):
+        assert answering_dashboard(overridden) is None, "of RAY_OVERRIDE_DASHBOARD_URL"
     assert answering_dashboard(None) is None
     monkeypatch.setattr(cluster, "DASHBOARD_WITHIN_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -135,7 +135,7 @@ def test_an_address_of_ray_client_is_refused_with_what_to_give_instead(
     key: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
-    config = compose_sweep("digits", [f"cluster.address='{address}'"], ConfSearchPath()).config
+    config = composed(f"cluster.address='{address}'").config
     with pytest.raises(UserError, match=rf"^{key}=ray://head:10001: .*HOST:6379"), connected(config):
         pass
 

@@ -7,12 +7,11 @@ import contextlib
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
-from test_lane_assignment import assignment
+from attempts import assignment, die_for_good, end_of, session_of
 
-from sweeps.constants import TRIAL
 from sweeps.driver import callbacks
 from sweeps.driver.callbacks import LifecycleCallback
 from sweeps.runtime import elastic
@@ -21,11 +20,9 @@ from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Note, Report, Started
 from sweeps.runtime.lost_worker import NODE_DIED
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.spare_processes import ProcessOrigin
 from sweeps.worker_error import WorkerError
-
-if TYPE_CHECKING:
-    from sweeps.driver.sweep_searcher import SweepSearcher
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +42,7 @@ async def train(broker: Broker, trial: str, *, previous: str | None = None, last
     attempt = (await broker.begin(trial)).attempt
     slot = f"slot-{trial}-{attempt}"
     await broker.assign(slot, assignment(trial, attempt))
-    await broker.slot_started(slot, {"workers": ["a worker"] * number})
+    await broker.slot_started(slot, StartedGroup(workers=["a worker"] * number))
     await broker.post(Started(trial, attempt, 0))
     for step in (10, last_step):
         await broker.post(Log(trial, attempt, step, {"train/loss": 1.0}, 1000 * step))
@@ -58,13 +55,10 @@ async def with_room(workers: int, trials: int) -> Broker:
     return broker
 
 
-async def end_of(broker: Broker, trial: str) -> Ended:
+async def end_without_driver(broker: Broker, trial: str) -> Ended:
     """The end that a trial's actor learns of, without a driver."""
     await broker.stop_waiting_for_answers()
-    outcome = await broker.next_outcome(trial, 10.0)
-    assert outcome is not None
-    assert outcome.end is not None
-    return outcome.end
+    return await end_of(broker.next_outcome(trial, 10.0))
 
 
 async def stop(broker: Broker, trial: str, attempt: int, request: StopRequest = StopRequest.SAVE) -> Ended:
@@ -72,7 +66,7 @@ async def stop(broker: Broker, trial: str, attempt: int, request: StopRequest = 
     assert await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10) is request
     for rank in range(2):
         await broker.worker_finished(trial, attempt, rank, 2, 0.0)
-    end = await end_of(broker, trial)
+    end = await end_without_driver(broker, trial)
     await broker.close_slot(f"slot-{trial}-{attempt}")
     if request is StopRequest.SAVE:
         await broker.forget_slot(f"slot-{trial}-{attempt}")
@@ -253,8 +247,8 @@ async def test_the_workers_of_a_paused_trial_go_to_those_that_train() -> None:
     survivor, paused = await train(broker, "0"), await train(broker, "1")
     assert (survivor[1], paused[1]) == (2, 2)
     await pause(broker, "1")
-    await broker.set_room(8, 1, 1)
     assert (await stop(broker, "1", paused[0])).moved is None
+    await broker.set_room(8, 1, 1)
     assert (await stop(broker, "0", survivor[0])).moved == CHANGES.format(2, 8, "no trial waits for free workers")
     assert await train(broker, "0", previous="0") == (2, 8)
 
@@ -284,15 +278,10 @@ def test_trials_that_stay_paused_are_not_expected_to_take_workers(
     monkeypatch.setattr(callbacks, "expect_progress", lambda _: None)
     monkeypatch.setattr(callbacks, "IDLE_S", idle_s)
     told: list[tuple[int, ...]] = []
-    state = SimpleNamespace(
-        composition=SimpleNamespace(config=SimpleNamespace(scaling=SimpleNamespace(is_elastic=True))),
-        lock=contextlib.nullcontext(),
-        unfinished_count=lambda *, is_over: 3,
-        concurrent=4,
-        places=8,
-    )
-    driver = SimpleNamespace(search_over=lambda over: None, set_room=lambda *room: told.append(room))
-    session: Any = SimpleNamespace(state=state, broker=driver)
+    tell = {"search_over": lambda over: None, "set_room": lambda *room: told.append(room)}
+    session = session_of(is_elastic=True, **tell)
+    state = {"lock": contextlib.nullcontext(), "unfinished_count": lambda *, is_over: 3, "concurrent": 4, "places": 8}
+    vars(session.state).update(state)
     statuses = ("PAUSED", "RUNNING", "PAUSED", "TERMINATED")
     trials: list[Any] = [SimpleNamespace(trial_id=str(number), status=each) for number, each in enumerate(statuses)]
     searcher: Any = SimpleNamespace(ended_because="10 trials have begun")
@@ -312,18 +301,8 @@ async def test_a_trial_whose_actor_has_died_for_good_gives_its_workers_back(mome
         waiting = asyncio.create_task(broker.claim_workers("1", NUMBERS, 1_000_000, None))
         await stop(broker, "0", attempt)  # it gives it some
     released = list[Any]()
-    session: Any = SimpleNamespace(
-        state=SimpleNamespace(
-            composition=SimpleNamespace(config=SimpleNamespace(scaling=SimpleNamespace(is_elastic=True))),
-            fit=SimpleNamespace(lanes=1),
-        ),
-        broker=SimpleNamespace(abandon_workers=lambda trial: released.append(broker.abandon_workers(trial))),
-        lifecycle=SimpleNamespace(ended=lambda config, result, error: None),
-    )
-    died: Any = SimpleNamespace(
-        config={TRIAL: "1"}, last_result={}, error_file=None, get_error=lambda: "The actor died"
-    )
-    LifecycleCallback(session, searcher=cast("SweepSearcher", None)).on_trial_error(0, [], died)
+    abandon = broker.abandon_workers
+    die_for_good(session_of(is_elastic=True, abandon_workers=lambda trial: released.append(abandon(trial))), "1")
     await asyncio.gather(*released)
     if moment == "it waits for workers":
         await asyncio.wait_for(waiting, 10)
@@ -337,7 +316,7 @@ async def test_the_death_of_a_node_is_no_failure_and_its_trial_waits_until_the_r
     death = WorkerError("lost", "ActorDiedError", f"worker 5 on b was lost: {NODE_DIED}", 5, 8, "b", "")
     await broker.worker_failed("0", attempt, death)
     await broker.end(Ended("0", attempt, "a worker was lost"))
-    end = await end_of(broker, "0")
+    end = await end_without_driver(broker, "0")
     assert end.moved == "its node b has died"
     again = asyncio.create_task(train(broker, "0", previous="0"))
     await asyncio.sleep(0.05)

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import ray
+from compositions import composed
 from processes import run_python
 from running import points, run
 
-from sweeps.compose.hydra_composition import compose_sweep
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import ConfigError
 from sweeps.provenance import redaction
 from sweeps.provenance.redacted_text import redacted_log
@@ -61,7 +60,7 @@ def test_ray_is_asked_to_set_the_variables_in_every_process_of_a_running_cluster
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(cluster, "alive_nodes", list)
     monkeypatch.setenv("HF_TOKEN", SECRET)
-    with connected(compose_sweep("digits", ["cluster=auto", "cluster.env=[HF_TOKEN]"], ConfSearchPath()).config):
+    with connected(composed("cluster=auto", "cluster.env=[HF_TOKEN]").config):
         monkeypatch.delenv("HF_TOKEN")
     assert SECRET not in str(asked)
     asked["runtime_env"]["worker_process_setup_hook"]()
@@ -79,18 +78,18 @@ def test_ray_is_asked_to_set_the_variables_in_every_process_of_a_running_cluster
 )
 def test_other_names_are_refused(names: str, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^cluster: env: .*{message}"):
-        compose_sweep("digits", [f"cluster.env={names}"], ConfSearchPath())
+        composed(f"cluster.env={names}")
 
 
 def test_a_variable_that_is_not_set_is_noted_for_a_running_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", SECRET)
     monkeypatch.delenv("HF_TOKNE", raising=False)
     tokens = ["cluster.env=[HF_TOKEN, HF_TOKNE, 'NCCL_*']"]
-    config = compose_sweep("digits", ["cluster=auto", *tokens], ConfSearchPath()).config
+    config = composed("cluster=auto", *tokens).config
     assert list(storage_notes(config)) == [
         "cluster.env: HF_TOKNE: not set here, so the workers keep what their nodes have"
     ]
-    assert list(storage_notes(compose_sweep("digits", tokens, ConfSearchPath()).config)) == []
+    assert list(storage_notes(composed(*tokens).config)) == []
 
 
 def test_values_of_variables_that_are_named_like_a_secret_are_hidden_in_logs(monkeypatch: pytest.MonkeyPatch) -> None:

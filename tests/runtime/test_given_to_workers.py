@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import ray
+from attempts import assignment
 from compositions import composed
-from test_lane_assignment import assignment
 from training_runs import IMAGES, configured
 
 from sweeps.constants import COST, GPU_HOURS, ORIGIN, PARAMETERS, TRIAL
 from sweeps.runtime import worker_group, worker_loop
-from sweeps.runtime.attachment import Begun
+from sweeps.runtime.attachment import Begun, NotCurrent
 from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.runtime.events import Report
 from sweeps.runtime.report_log import ReportLog
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.trainable import Trial, TrialContext
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_cost import CostMeter
@@ -46,19 +48,24 @@ def answering(**answers: Any) -> Any:
     )
 
 
-def given_by(folder: Path, *tokens: str, uri: str | None = None, **config: Any) -> tuple[Assignment, WorkerGroupSpec]:
-    """Assignment and workers that the first trial of a sweep gives to its slot."""
+def given_by(
+    folder: Path, *tokens: str, uri: str | None = None, errors: Sequence[Exception] = (), **config: Any
+) -> tuple[Assignment, WorkerGroupSpec]:
+    """Assignment and workers that the first trial of a sweep gives to its slot, once it is refused with no error."""
     composition = composed(*SHARED, *tokens)
     trials = fit(composition.config, [composition.config.scaling], [NODE])
     broker = answering(nodes_to_avoid=(), begin=Begun(1, None))
     found: list[tuple[Assignment, WorkerGroupSpec]] = []
     trial: Any = object.__new__(Trial)
     trial._context = TrialContext(composition, str(folder), uri, None, trials, broker)
+    refusals = [*errors]
 
     def assign(assignment: Assignment, spec: WorkerGroupSpec) -> None:
+        if refusals:
+            raise refusals.pop()
         found.append((assignment, spec))
 
-    trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=assign)
+    trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=assign, close=lambda: None)
     trial._trial = ""
     trial._take({TRIAL: "0000", PARAMETERS: {}, **config})
     trial._begin()
@@ -98,23 +105,50 @@ def test_a_trial_s_cost_goes_on_after_the_trial_has_copied_another_one_s_state(
     assert assignment.spent == {}
 
 
+@pytest.mark.parametrize("error", [ray.exceptions.ActorUnavailableError("", b"0" * 16), NotCurrent()])
+def test_a_trial_begins_again_if_the_broker_that_has_begun_it_dies_before_it_has_workers(
+    tmp_path: Path, error: Exception
+) -> None:
+    assignment, _ = given_by(tmp_path, errors=[error])
+    assert assignment.trial == "0000"
+
+
+class Trainer:
+    """Ray Train's trainer of a slot, which starts no worker; ``does`` is what ``fit`` does."""
+
+    asked: ClassVar[dict[str, Any]] = {}
+    does: ClassVar[Callable[[Any], object]]
+
+    def __init__(self, *_: Any, **options: Any) -> None:
+        self.asked.update(options)
+        self.ended = threading.Event()
+
+    def fit(self) -> None:
+        type(self).does(self)
+
+    def abort(self) -> None:
+        self.ended.set()
+
+
+@pytest.fixture
+def trainer(monkeypatch: pytest.MonkeyPatch) -> type[Trainer]:
+    monkeypatch.setattr(worker_group, "LeanTrainer", Trainer)
+    monkeypatch.setattr(Trainer, "does", lambda self: None, raising=False)
+    return Trainer
+
+
 def test_a_group_that_has_started_as_the_broker_died_is_freed(
-    given: tuple[Assignment, WorkerGroupSpec], monkeypatch: pytest.MonkeyPatch
+    given: tuple[Assignment, WorkerGroupSpec], trainer: type[Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray frees a group that did not start, but not one whose hook failed after its start."""
     group, removed = SimpleNamespace(bundle_specs=[{"CPU": 1.0}]), []
 
-    class Trainer:
-        def __init__(self, *_: Any, run_config: Any, **__: Any) -> None:
-            (self._hooks,) = run_config.callbacks
-
-        def fit(self) -> None:
-            self._hooks.after_worker_group_start(None)
-
     def died(*_: Any) -> None:
         raise ray.exceptions.ActorDiedError
 
-    monkeypatch.setattr(worker_group, "LeanTrainer", Trainer)
+    monkeypatch.setattr(
+        trainer, "does", lambda self: self.asked["run_config"].callbacks[0].after_worker_group_start(None)
+    )
     monkeypatch.setattr(worker_group, "worker_processes", lambda _: [])
     monkeypatch.setattr(worker_group, "placement_group", lambda _: group)
     monkeypatch.setattr(worker_group, "remove_placement_group", removed.append)
@@ -124,46 +158,23 @@ def test_a_group_that_has_started_as_the_broker_died_is_freed(
 
 
 def test_operations_among_workers_may_take_a_minute_more_than_a_hang(
-    given: tuple[Assignment, WorkerGroupSpec], monkeypatch: pytest.MonkeyPatch
+    given: tuple[Assignment, WorkerGroupSpec], trainer: type[Trainer]
 ) -> None:
-    asked: dict[str, Any] = {}
-
-    class Trainer:
-        def __init__(self, *_: Any, **options: Any) -> None:
-            asked.update(options)
-
-        def fit(self) -> None:
-            pass
-
-    monkeypatch.setattr(worker_group, "LeanTrainer", Trainer)
     Slot("slot", given[1], answering())
-    assert asked["backend_config"].timeout_s == 90 + DIAGNOSIS_S
-    assert asked["scaling_config"].resources_per_worker == {"CPU": 2.0, "GPU": 0.5}
+    assert trainer.asked["backend_config"].timeout_s == 90 + DIAGNOSIS_S
+    assert trainer.asked["scaling_config"].resources_per_worker == {"CPU": 2.0, "GPU": 0.5}
 
 
 def test_workers_that_do_not_stop_their_trial_are_waited_for_once(
-    given: tuple[Assignment, WorkerGroupSpec], monkeypatch: pytest.MonkeyPatch
+    given: tuple[Assignment, WorkerGroupSpec], trainer: type[Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[bool] = []
-    ended = threading.Event()
-
-    class Trainer:
-        def __init__(self, *_: Any, **__: Any) -> None:
-            pass
-
-        def fit(self) -> None:
-            ended.wait()
-
-        def abort(self) -> None:
-            ended.set()
-
-    monkeypatch.setattr(worker_group, "LeanTrainer", Trainer)
+    monkeypatch.setattr(trainer, "does", lambda self: self.ended.wait())
     broker = answering(**dict.fromkeys(("assign", "stop", "end", "close_slot", "forget_slot")))
     broker.wait_for_end = lambda *_, is_patient: waits.append(is_patient)
     for releases in (True, False):
-        ended.clear()
         slot = Slot("slot", given[1], broker)
-        slot._hooks.handles = {"workers": []}
+        slot._hooks.group = StartedGroup()
         slot.assign(given[0])
         if releases:
             assert not slot.release(given[1])

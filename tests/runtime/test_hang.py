@@ -15,9 +15,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from attempts import assignment
 from local_actor import LOCAL_RAY
 from running import Done, points, run
-from test_lane_assignment import assignment
 from training_runs import IMAGES, configured
 
 from sweeps.folders.trial_files import log_name
@@ -29,6 +29,7 @@ from sweeps.runtime.events import Ended, Log, Note, Report, Started
 from sweeps.runtime.native_stacks import hang_error
 from sweeps.runtime.pool_evaluator import EvaluationPlace
 from sweeps.runtime.signs_of_life import signs_of_life
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.worker_error import WorkerError
 from sweeps_train import loop
@@ -118,7 +119,7 @@ async def heard_while_it_ends(
     await broker.stop_waiting_for_answers()
     await broker.begin("0000")
     processes, locations = [("node", 1)] * len(workers), ("a",) * len(workers)
-    await broker.slot_started("slot", {"processes": processes, "locations": locations, "workers": workers})
+    await broker.slot_started("slot", StartedGroup(processes=processes, locations=locations, workers=workers))
     broker._attempts["0000"].assign("slot", "logs")
     await broker.post(Started("0000", 1, 0))
     return await asyncio.wait_for(broker.next_outcome("0000", 0.2), 10), broker
@@ -176,7 +177,7 @@ async def test_workers_of_an_actor_that_has_died_do_not_hang_when_another_actor_
     async def begins_again(broker: Broker) -> None:
         await broker.begin("0000")
         broker._attempts["0000"].assign("another slot", "logs")
-        await broker.slot_started("another slot", {})
+        await broker.slot_started("another slot", StartedGroup())
         await broker.post(Started("0000", 2, 0))
 
     if is_diagnosed:  # their actor dies while they are asked for their stacks

@@ -4,72 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
-import ray
+from attempts import SPEC, Owner, assignment, die_for_good, end_of, lost, session_of
 
-from sweeps.constants import TRIAL
-from sweeps.driver.callbacks import LifecycleCallback
 from sweeps.runtime import attempt, hang, slot_queue
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Note, Report
 from sweeps.runtime.lane_assignment import MOST_EXCUSES
 from sweeps.runtime.lost_worker import NODE_DIED, PROCESS_DIED
-from sweeps.runtime.trial_assignment import Assignment
-from sweeps.runtime.trials_at_once import Workers
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.worker_error import WorkerError
 
-if TYPE_CHECKING:
-    from sweeps.driver.sweep_searcher import SweepSearcher
-
 pytestmark = pytest.mark.anyio
 
-SPEC = WorkerGroupSpec(
-    num_workers=2,
-    use_gpu=False,
-    resources_per_worker={"CPU": 1.0},
-    placement="PACK",
-    accelerator_type=None,
-    labels={},
-    avoid=(),
-    workers=cast("Workers", None),
-    environment={},
-    hang_timeout_s=60.0,
-    spare_processes="never",
-    cluster_grows=False,
-    storage_path="",
-    lanes=Lanes(2, False, "", None, 1.0, base=("a model",)),
-)
 ON_ANOTHER_BASE = replace(SPEC, lanes=Lanes(2, False, "", None, 1.0, base=("another model",)))
-
-
-class Method:
-    """A method of an actor."""
-
-    def __init__(self, remote: Callable[[], Awaitable[None]]) -> None:
-        self.remote = remote
-
-
-class Owner:
-    """Owner of a worker group that is not there."""
-
-    def __init__(self) -> None:
-        self.is_closed = False
-        self.dies = asyncio.Event()
-        self.close, self.wait = Method(self._close), Method(self._wait)
-
-    async def _close(self) -> None:
-        self.is_closed = True
-
-    async def _wait(self) -> None:
-        await self.dies.wait()
-        raise ray.exceptions.RayActorError
 
 
 class Groups:
@@ -100,10 +53,7 @@ class Groups:
 
     async def end(self, trial: str) -> Ended:
         """The end that a trial's actor hears."""
-        outcome = await asyncio.wait_for(self.broker.next_outcome(trial, 60), 5)
-        assert outcome is not None
-        assert outcome.end is not None
-        return outcome.end
+        return await end_of(self.broker.next_outcome(trial, 60))
 
 
 async def training(*trials: str, is_answered: bool = False) -> tuple[Groups, str]:
@@ -113,24 +63,6 @@ async def training(*trials: str, is_answered: bool = False) -> tuple[Groups, str
     (slot,) = groups.owners
     await groups.take(slot)
     return groups, slot
-
-
-def assignment(trial: str, attempt: int) -> Assignment:
-    nothing: dict[str, Any] = dict.fromkeys(
-        ("training", "origin", "largest_micro_batch", "last_delivered", "broker"), None
-    )
-    return Assignment(
-        trial=trial,
-        attempt=attempt,
-        metrics=("eval/loss",),
-        modes=("min",),
-        checkpoint_folder="",
-        log_folder="",
-        waits_for_decision=False,
-        hang_timeout_s=60.0,
-        prepare_timeout_s=60.0,
-        **nothing,
-    )
 
 
 async def test_trials_go_to_a_new_group_while_there_is_room_and_then_to_the_one_with_the_fewest() -> None:
@@ -186,10 +118,6 @@ async def test_the_death_of_a_group_fails_the_trials_in_its_lanes_once_and_moves
         ("0", 1),
         ("1", 1),
     ]
-
-
-def lost(reason: str) -> WorkerError:
-    return WorkerError("lost", "ActorDiedError", f"worker 1 on a was lost: {reason}", rank=1, num_workers=2, node="a")
 
 
 async def test_a_trial_that_kills_its_workers_fails_alone_after_its_own_retries() -> None:
@@ -356,26 +284,23 @@ async def test_a_trial_that_ends_with_its_group_while_it_is_asked_for_its_stacks
         return lost(PROCESS_DIED)
 
     monkeypatch.setattr(hang, "diagnose_hang", diagnosed)
-    await groups.broker.slot_started(slot, {"processes": [("n", 1)], "locations": ("a",), "workers": []})
+    await groups.broker.slot_started(slot, StartedGroup(processes=[("n", 1)], locations=("a",)))
     monkeypatch.setattr(hang, "flight_records", lambda _: asyncio.sleep(0, ()))
-    outcome = await asyncio.wait_for(groups.broker.next_outcome("0", 0.1), 5)
-    assert outcome is not None
+    await end_of(groups.broker.next_outcome("0", 0.1))
     events = await groups.broker.drain(0.1)
     assert [event for event in events if isinstance(event, Note) and event.trial == "0"] == []
 
 
-async def test_the_death_of_the_process_that_owns_a_group_fails_its_trials() -> None:
-    groups, slot = await training("0")
+@pytest.mark.parametrize("trials", [("0",), ("0", "1")])
+async def test_the_death_of_the_process_that_owns_a_group_fails_its_only_trial_and_none_of_several(
+    trials: tuple[str, ...],
+) -> None:
+    groups, slot = await training(*trials)
     groups.owners[slot].dies.set()
-    assert "was lost" in str((await groups.end("0")).error)
-
-
-async def test_the_death_of_the_process_that_owns_a_group_costs_none_of_several_trials_an_attempt() -> None:
-    groups, slot = await training("0", "1")
-    groups.owners[slot].dies.set()
-    for trial in ("0", "1"):
+    for trial in trials:
         end = await groups.end(trial)
-        assert (end.is_failure, end.moved is not None) == (False, True)
+        assert "was lost" in str(end.error)
+        assert (end.is_failure, end.moved is None) == (len(trials) == 1,) * 2
 
 
 async def test_trials_fail_with_a_group_that_does_not_start() -> None:
@@ -385,13 +310,6 @@ async def test_trials_fail_with_a_group_that_does_not_start() -> None:
     await groups.broker.slot_ended(slot, "no worker starts", ())
     assert (await groups.end("0")).error == "no worker starts"
     assert len(groups.owners) == 1
-
-
-async def test_a_trial_that_waits_for_a_lane_leaves_at_once() -> None:
-    groups, slot = await training("0", "1", "2")
-    await groups.broker.leave_lane("2", 1, 60.0)
-    assert (await groups.end("2")).error is None
-    assert await groups.take(slot) == []
 
 
 async def test_a_trial_that_waits_for_a_lane_stops_at_once_and_so_do_all() -> None:
@@ -408,7 +326,7 @@ async def test_a_trial_that_waits_for_a_lane_of_workers_that_will_end_moves_at_o
     groups = Groups()
     await groups.begin("0", "1", "2")
     (slot,) = groups.owners
-    await groups.broker.slot_started(slot, {"processes": [("n1", 1), ("n1", 2)], "locations": ("a", "a")})
+    await groups.broker.slot_started(slot, StartedGroup(processes=[("n1", 1), ("n1", 2)], locations=("a", "a")))
     await groups.take(slot)
     if how == "SIGTERM":
         await groups.broker.worker_terminated(slot, 0)
@@ -428,9 +346,8 @@ async def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(mo
     await groups.broker.lane_ended(slot, Ended("0", 1))
     assert await groups.take(slot, 1) == ["2"]
     await groups.broker.lane_ended(slot, Ended("2", 1))
-    outcome = await report
-    assert outcome is not None
-    assert outcome.end == Ended("2", 1, timestamp_ms=outcome.end.timestamp_ms if outcome.end else 0)
+    end = await end_of(report)
+    assert end == Ended("2", 1, timestamp_ms=end.timestamp_ms)
 
 
 @pytest.mark.parametrize("has_trained", [False, True])
@@ -445,10 +362,7 @@ async def test_a_trial_that_no_lane_takes_hangs_and_is_tried_again_with_new_work
         await groups.take(slot)
         await groups.broker.lane_ended(slot, Ended("0", 1))
     await groups.begin("1", "2")
-    hung = await asyncio.wait_for(groups.broker.next_outcome("1", 0.1), 5)
-    assert hung is not None
-    assert hung.end is not None
-    assert "its workers do not start" in str(hung.end.error)
+    assert "its workers do not start" in str((await end_of(groups.broker.next_outcome("1", 0.1))).error)
     await groups.broker.leave_lane("1", 1, 60.0)
     assert groups.owners[slot].is_closed
     assert (await groups.end("2")).moved is not None
@@ -494,11 +408,9 @@ async def test_a_lane_does_not_hang_while_its_workers_evaluate_others(monkeypatc
     waits = asyncio.create_task(groups.broker.next_outcome("0", 0.2))
     await log(groups, "1", times=6, every_s=0.1)
     assert not waits.done()
-    outcome = await asyncio.wait_for(waits, 5)  # now all are silent
-    assert outcome is not None
-    assert outcome.end is not None
-    assert "its workers hang" in str(outcome.end.error)
-    assert not outcome.end.is_failure, "the other one may be the cause"
+    end = await end_of(waits)  # now all are silent
+    assert "its workers hang" in str(end.error)
+    assert not end.is_failure, "the other one may be the cause"
 
 
 async def test_a_lane_does_not_hang_while_its_workers_wait_for_a_decision_about_another_one() -> None:
@@ -549,10 +461,7 @@ async def test_a_trial_that_waited_for_a_lane_of_a_lost_group_has_neither_its_er
     assert not waits.done(), "the workers of the new group are starting"
     assert await groups.take(again) == ["2"]
     await groups.broker.lane_ended(again, Ended("2", 1, "a batch cannot be read"))
-    outcome = await asyncio.wait_for(waits, 5)
-    assert outcome is not None
-    assert outcome.end is not None
-    assert outcome.end.error == "a batch cannot be read"
+    assert (await end_of(waits)).error == "a batch cannot be read"
 
 
 async def test_trials_of_a_group_that_takes_no_others_move_too_when_a_worker_receives_sigterm() -> None:
@@ -569,7 +478,7 @@ async def test_trials_do_not_wait_for_a_group_that_lost_its_room_while_others_ha
     await groups.begin("0", "1", "2", "3")
     first, second = groups.owners
     for slot in (first, second):
-        await groups.broker.slot_started(slot, {"workers": ["a worker"]})
+        await groups.broker.slot_started(slot, StartedGroup(workers=["a worker"]))
         await groups.take(slot)
     await groups.broker.slot_ended(second, "its node is gone", ())
     await groups.begin("1", "3")  # again, before the driver has seen the nodes
@@ -592,37 +501,14 @@ async def test_trials_that_wait_for_a_lane_go_to_a_new_group_once_there_is_room_
     assert [await groups.take(slot) for slot in (first, second, third)] == [[], ["2", "4"], ["3"]]
 
 
-async def test_a_lane_that_ends_leaves_the_others_alone() -> None:
-    groups, slot = await training("0", "1")
-    leaving = asyncio.create_task(groups.broker.leave_lane("0", 1, 60.0))
-    await asyncio.sleep(0)
-    await groups.broker.lane_ended(slot, Ended("0", 1))
-    await leaving
-    assert not groups.owners[slot].is_closed
-    await groups.begin("2")
-    assert await groups.take(slot) == ["2"]
-
-
 async def test_a_trial_whose_actor_has_died_for_good_leaves_its_lane() -> None:
     groups, asked = Groups(), list[Any]()
     await groups.begin("0", "1", "2")
     (slot,) = groups.owners
     assert await groups.take(slot) == ["0", "1"]
     ends: list[str] = []
-    session: Any = SimpleNamespace(
-        state=SimpleNamespace(
-            composition=SimpleNamespace(config=SimpleNamespace(scaling=SimpleNamespace(is_elastic=False))),
-            fit=SimpleNamespace(lanes=2),
-        ),
-        broker=SimpleNamespace(stop=lambda trial: asked.append(groups.broker.stop(trial))),
-        lifecycle=SimpleNamespace(ended=lambda config, result, error: ends.append(error)),
-    )
-    callback = LifecycleCallback(session, searcher=cast("SweepSearcher", None))
-    for trial in ("0", "2"):
-        died: Any = SimpleNamespace(
-            config={TRIAL: trial}, last_result={}, error_file=None, get_error=lambda: "The actor died"
-        )
-        callback.on_trial_error(0, [], died)
+    session = session_of(lanes=2, ends=ends, stop=lambda trial: asked.append(groups.broker.stop(trial)))
+    die_for_good(session, "0", "2")
     await asyncio.gather(*asked)
     assert ends == ["The actor died", "The actor died"]
     assert await groups.broker.wait_for_stop("0", 1) is StopRequest.SAVE, "its workers hear it"

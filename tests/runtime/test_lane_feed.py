@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attempts import SPEC, Owner, assignment, lost
 from local_actor import LOCAL_RAY, LocalActor, event_loop
-from test_lane_assignment import SPEC, Owner, assignment, lost
 from training_runs import TEXT, configured
 from waiting import wait_until
 

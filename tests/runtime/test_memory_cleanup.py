@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import ray.train
 import torch
+from attempts import assignment
 
 from sweeps.runtime import memory_cleanup, worker_loop
 from sweeps.runtime.memory_cleanup import MemoryCleanup
@@ -102,7 +103,7 @@ def test_memory_in_reserve_is_given_back_to_other_processes_and_the_peak_is_forg
 def test_each_trial_of_a_worker_ends_with_a_cleanup_whose_rest_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trials: Any = [SimpleNamespace(sweep="s", trial=name, attempt=1, log_folder="") for name in ("0000", "0001")]
+    trials = [assignment(name, 1) for name in ("0000", "0001")]
     told: list[tuple[Any, ...]] = []
     broker = SimpleNamespace(
         next_assignment=lambda _, index: [*trials, None][index], worker_finished=lambda *each: told.append(each)

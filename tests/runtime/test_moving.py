@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
-from test_lane_assignment import assignment
+from attempts import begin, failed
 
 from sweeps.runtime.attempt import Attempt, StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Event, Note, Report
-from sweeps.worker_error import WorkerError
+from sweeps.runtime.slot_queue import StartedGroup
 
 pytestmark = pytest.mark.anyio
-
-
-def failed(kind: Any, message: str = "worker 1 on b was lost", *, taken: bool = False) -> Ended:
-    error = WorkerError(kind=kind, type="E", message=message, rank=1, num_workers=2, node="b", node_was_taken=taken)
-    return Ended("0000", 1, message, failure=error)
 
 
 def attempt(events: list[Event]) -> Attempt:
@@ -76,14 +70,9 @@ def test_a_node_that_was_taken_away_without_a_notice_is_no_failure_and_any_other
 
 
 async def train(broker: Broker, slot: str, trial: str, nodes: Sequence[str]) -> None:
-    number = (await broker.begin(trial)).attempt
-    await broker.assign(slot, assignment(trial, number))
-    started = {
-        "processes": [(node, 1) for node in nodes],
-        "locations": tuple(f"host-{node}" for node in nodes),
-        "workers": [],
-    }
-    await broker.slot_started(slot, started)
+    await begin(broker, trial, slot)
+    locations = tuple(f"host-{node}" for node in nodes)
+    await broker.slot_started(slot, StartedGroup(processes=[(node, 1) for node in nodes], locations=locations))
 
 
 async def notes(broker: Broker) -> list[tuple[str, str]]:

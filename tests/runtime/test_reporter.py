@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attempts import assignment
 from local_actor import LOCAL_RAY, LocalActor, event_loop
-from test_lane_assignment import assignment
 
 from sweeps.runtime import broker_sides, trial_reporter
 from sweeps.runtime.broker_sides import WorkersSide

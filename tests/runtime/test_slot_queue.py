@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from test_lane_assignment import assignment
+from attempts import begin, end_of
 
 from sweeps.runtime import slot_queue
 from sweeps.runtime.answers import Answer
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Report
-from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.slot_queue import SlotQueue, StartedGroup
 
 pytestmark = pytest.mark.anyio
 
@@ -43,25 +43,22 @@ async def test_a_trial_whose_workers_wait_for_room_ends_at_once_when_it_is_stopp
     await broker.stop_waiting_for_answers()
     if how == "before it began":
         await broker.stop_all()
-    await broker.begin("0000")
-    await broker.assign("slot", assignment("0000", 1))
+    await begin(broker)
     await broker.waits_for_room("slot")
     if how == "stop_for_good":
         await broker.stop_for_good("0000")
     elif how == "stop_all":
         await broker.stop_all()
-    outcome = await asyncio.wait_for(broker.next_outcome("0000", 60), 5)
-    assert outcome is not None
-    assert outcome.end == Ended("0000", 1, timestamp_ms=outcome.end.timestamp_ms if outcome.end else 0)
+    end = await end_of(broker.next_outcome("0000", 60))
+    assert end == Ended("0000", 1, timestamp_ms=end.timestamp_ms)
     assert await broker.next_assignment("slot", 0) is None, "workers that find room now train nothing"
     assert not await broker.reserve("slot"), "the actor's next trial gets other workers"
 
 
 async def paused(broker: Broker) -> None:
     """A trial that the scheduler has paused at a report; its workers have not noticed that."""
-    await broker.begin("0000")
-    await broker.assign("slot", assignment("0000", 1))
-    await broker.slot_started("slot", {"workers": ["a worker"]})
+    await begin(broker)
+    await broker.slot_started("slot", StartedGroup(workers=["a worker"]))
     waits = asyncio.create_task(broker.post_and_wait([Report("0000", 1, 3, {"eval/loss": 1.0}, 0)]))
     await asyncio.sleep(0)
     await broker.answer([Answer("0000", 1, returns=True)])
@@ -75,8 +72,7 @@ async def test_the_workers_of_a_paused_trial_leave_it_and_give_their_room_to_oth
     await broker.worker_finished("0000", 1, 0, 1, 100.0, 3)
     freed = asyncio.create_task(broker.next_assignment("slot", 1))
     await asyncio.sleep(0)
-    await broker.begin("0001")
-    await broker.assign("other", assignment("0001", 1))
+    await begin(broker, "0001", "other")
     await broker.waits_for_room("other")
     assert await asyncio.wait_for(freed, 1) is None
     assert [(each.saved_step, each.moved) for each in await broker.drain(0.1) if isinstance(each, Ended)] == [(3, None)]

@@ -6,16 +6,18 @@ import errno
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from attempts import assignment
 from killed_anywhere import all_kills
 
 from sweeps.runtime import stored_trial
 from sweeps.runtime.stored_trial import StoredTrial
-from sweeps.storage.committed_folder import commit, committed, withdraw
+from sweeps.storage.committed_folder import commit, committed
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage, seal
 
@@ -27,8 +29,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoredTrial:
     monkeypatch.setattr(stored_trial.ray, "get_runtime_context", lambda: node)
     places = {"checkpoint_folder": f"file://{tmp_path}/store/trial", "log_folder": f"file://{tmp_path}/store/logs"}
     broker = SimpleNamespace(alive=lambda *_: None)  # told while uploads, or the import of torch, take long
-    assignment: Any = SimpleNamespace(trial="0000", attempt=1, broker=broker, **places)
-    made = StoredTrial(assignment, rank=0)
+    made = StoredTrial(replace(assignment("0000", 1), broker=broker, **places), rank=0)
     made.folder.mkdir(parents=True)
     return made
 
@@ -239,50 +240,44 @@ def test_a_node_without_the_main_worker_keeps_no_checkpoints_after_the_trial(
     assert stored(trial) == [2]
 
 
+def refuse(monkeypatch: pytest.MonkeyPatch, name: str, *errors: Exception) -> list[Exception]:
+    """Let a function for the store fail with these errors first; returns those that are still to come."""
+    function, left = getattr(stored_trial, name), [*errors]
+
+    def refusing(*arguments: Any) -> None:
+        if left:
+            raise left.pop(0)
+        function(*arguments)
+
+    monkeypatch.setattr(stored_trial, name, refusing)
+    return left
+
+
 def test_a_removal_that_the_store_refuses_is_repeated_with_the_next_checkpoint(
     trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused: list[ObjectStore] = []
-
-    def refuse_once(store: ObjectStore) -> None:
-        if not refused:
-            refused.append(store)
-            raise OSError("503: slow down")
-        withdraw(store)
-
-    monkeypatch.setattr(stored_trial, "withdraw", refuse_once)
+    left = refuse(monkeypatch, "withdraw", OSError("503: slow down"))
     for step in (1, 2, 3, 4):
         trial.save(save(trial, step), lambda uri: None)
         trial.wait()
         shutil.rmtree(trial.folder / f"step-{step - 1:08d}", ignore_errors=True)
-    assert refused
+    assert not left
     assert stored(trial) == [3, 4]
 
 
 def test_an_upload_is_tried_again_after_an_error_of_the_store(
     trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused: list[Path] = []
-
-    def refuse_once(store: ObjectStore, folder: Path) -> None:
-        if not refused:
-            refused.append(folder)
-            raise OSError("503 Server Busy")
-        commit(store, folder)
-
-    monkeypatch.setattr(stored_trial, "commit", refuse_once)
+    left = refuse(monkeypatch, "commit", OSError("503 Server Busy"))
     monkeypatch.setattr(stored_trial, "AGAIN_AFTER_S", 0.0)
     trial.save(save(trial, 1), lambda uri: None)
     trial.wait()
-    assert refused
+    assert not left
     assert stored(trial) == [1]
 
 
 def test_the_last_error_of_an_upload_reaches_the_training(trial: StoredTrial, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(store: ObjectStore, folder: Path) -> None:
-        raise RuntimeError("503 Server Busy")
-
-    monkeypatch.setattr(stored_trial, "commit", refuse)
+    refuse(monkeypatch, "commit", RuntimeError("503 Server Busy"))
     monkeypatch.setattr(stored_trial, "UPLOADED_WITHIN_S", 0.0)
     trial.save(save(trial, 1), lambda uri: None)
     with pytest.raises(RuntimeError, match="503 Server Busy"):

@@ -11,25 +11,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_lane_assignment import SPEC, assignment
+from attempts import SPEC, begin, failed
 
 from sweeps.config.scaling import Scaling
-from sweeps.runtime import idle_slots, suspected_nodes, worker_group
+from sweeps.runtime import slot_queue, suspected_nodes, worker_group
 from sweeps.runtime.attempt import Attempt, may_be_the_nodes
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Event, Report, Waiting
 from sweeps.runtime.node_resources import NODE_ID_LABEL, label
 from sweeps.runtime.report_log import ReportLog
+from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.trial_cost import CostMeter
 from sweeps.runtime.trials_at_once import Workers
-from sweeps.worker_error import WorkerError
 
 pytestmark = pytest.mark.anyio
-
-
-def failed(kind: Any, message: str) -> Ended:
-    error = WorkerError(kind=kind, type="RuntimeError", message=message, rank=0, num_workers=1, node="a")
-    return Ended("0000", 1, message, failure=error)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +50,8 @@ def nodes_with(cpus: dict[str, float]) -> list[dict[str, float]]:
 
 async def lose(broker: Broker, nodes: Sequence[str] = ("n1", "n2")) -> Ended:
     """Begin a trial on some nodes and lose a worker; returns the attempt's end."""
-    await broker.begin("0000")
-    await broker.assign("slot", assignment("0000", 1))
-    await broker.slot_started("slot", {"processes": [(node, 1) for node in nodes], "workers": []})
+    await begin(broker)
+    await broker.slot_started("slot", StartedGroup(processes=[(node, 1) for node in nodes]))
     await broker.end(failed("lost", "worker 0 on a was lost"))
     (end,) = [event for event in await broker.drain(1) if isinstance(event, Ended)]
     return end
@@ -121,9 +115,8 @@ async def test_a_slot_without_a_trial_is_room_for_another_one_and_is_not_kept_on
     broker = Broker()
     await broker.check_nodes()
     await lose(broker)
-    await broker.begin("0001")
-    await broker.assign("idle", assignment("0001", 1))
-    await broker.slot_started("idle", {"processes": [(node, 1)], "workers": [], "reserved": {"CPU": 1.0}})
+    await begin(broker, "0001", "idle")
+    await broker.slot_started("idle", StartedGroup(processes=[(node, 1)], reserved={"CPU": 1.0}))
     assert (await broker.next_assignment("idle", 0)).trial == "0001"
     idle = asyncio.create_task(broker.next_assignment("idle", 1))
     await asyncio.sleep(0.05)
@@ -140,9 +133,8 @@ async def test_a_slot_without_a_trial_is_room_for_another_one_and_is_not_kept_on
 async def test_nodes_of_workers_that_were_taken_away_are_not_suspected() -> None:
     broker = Broker()
     await broker.check_nodes()
-    await broker.begin("0000")
-    await broker.assign("slot", assignment("0000", 1))
-    await broker.slot_started("slot", {"processes": [("n1", 1)], "locations": ("a",), "workers": []})
+    await begin(broker)
+    await broker.slot_started("slot", StartedGroup(processes=[("n1", 1)], locations=("a",)))
     await broker.nodes_leave({"n1": "leaves the cluster"})
     await broker.end(failed("lost", "worker 0 on a was lost"))
     (end,) = [event for event in await broker.drain(1) if isinstance(event, Ended)]
@@ -161,7 +153,7 @@ def test_ray_train_is_told_which_nodes_to_avoid_when_the_workers_are_placed(
         return now
 
     broker: Any = SimpleNamespace(nodes_to_avoid_now=nodes_to_avoid_now)
-    spec = replace(SPEC, labels={"zone": "a"}, avoid=("b",), workers=workers(num_workers=2))
+    spec = replace(SPEC, avoid=("b",), workers=workers(num_workers=2, labels={"zone": "a"}))
     told = worker_group._SlotHooks("slot", broker, spec).on_controller_start_worker_group()
     assert told == (expected and {"zone": "a", NODE_ID_LABEL: expected})
     assert asked == [(spec.workers,)]
@@ -213,8 +205,8 @@ async def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unles
         looks.append(1)
         return int(is_full)
 
-    monkeypatch.setattr(idle_slots, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(idle_slots, "groups_without_nodes", waiting)
+    monkeypatch.setattr(slot_queue, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(slot_queue, "groups_without_nodes", waiting)
 
     async def looked() -> None:
         until = len(looks) + 2
@@ -222,22 +214,19 @@ async def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unles
             await asyncio.sleep(0.01)
 
     broker = Broker()
-    await broker.begin("0000")
-    await broker.assign("idle", assignment("0000", 1))
-    await broker.slot_started("idle", {"workers": []})
+    await begin(broker, "0000", "idle")
+    await broker.slot_started("idle", StartedGroup(workers=[]))
     assert (await broker.next_assignment("idle", 0)).trial == "0000"
     idle = asyncio.create_task(broker.next_assignment("idle", 1))
     await asyncio.sleep(0.05)
     if is_kept:
         assert await broker.reserve("idle")
-    await broker.begin("0001")
-    await broker.assign("other", assignment("0001", 1))
+    await begin(broker, "0001", "other")
     if is_full and not is_kept:
         assert await idle is None
         assert not await broker.reserve("idle"), "its workers return: the next trial has others"
         return
     await (asyncio.sleep(0.1) if is_kept else looked())
     assert not idle.done()
-    await broker.begin("0002")
-    await broker.assign("idle", assignment("0002", 1))
+    await begin(broker, "0002", "idle")
     assert (await idle).trial == "0002"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from types import ModuleType
 
 import pytest
 
-from sweeps.runtime.users_runs import users_runs_ended
+from sweeps.runtime.users_runs import RUN_TAGS, users_runs_ended
 
 
 class Wandb(ModuleType):
@@ -36,3 +38,23 @@ def test_a_trial_does_not_log_into_the_run_that_the_one_before_has_left_open_at_
             runs.append(wandb.init())
             runs[-1].append(trial)
     assert runs == [["mine-0001"], ["mine-0002"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "tags"),
+    [
+        (None, {"mlflow.runName": "mine-0001"}),
+        ('{"team": "vision"}', {"mlflow.runName": "mine-0001", "team": "vision"}),
+        ("vision", {"mlflow.runName": "mine-0001"}),  # which MLflow ignores, with a warning
+        ("7", {"mlflow.runName": "mine-0001"}),
+    ],
+)
+def test_runs_have_the_users_own_tags_unless_these_are_no_json_object(
+    given: str | None, tags: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(RUN_TAGS, raising=False)
+    if given is not None:
+        monkeypatch.setenv(RUN_TAGS, given)
+    with users_runs_ended("mine-0001"):
+        assert json.loads(os.environ[RUN_TAGS]) == tags
+    assert os.environ.get(RUN_TAGS) == given
