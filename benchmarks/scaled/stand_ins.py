@@ -63,7 +63,7 @@ class StandInSlots:
     def release(self, spec: WorkerGroupSpec, *, reuse: bool) -> None:
         if self._name is not None and self._attempt is not None:
             self._broker.stop(*self._attempt)
-            self._broker.wait_for_end(*self._attempt, ENDS_WITHIN_S, is_patient=True)
+            self._broker.wait_for_end(self._name, ENDS_WITHIN_S, is_patient=True)
             if not self._broker.reserve(self._name, spec.avoid, spec.workers):  # it was idle too long
                 self._name = None
 

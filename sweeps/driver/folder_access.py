@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from sweeps.runtime.checkpoint_layout import checkpoint_folder, trial_and_exploi
 from sweeps.runtime.report_log import REPORT_LOG_FILE
 from sweeps.storage.object_store import ObjectStore
 from sweeps.storage.state_mirror import StateMirror
-from sweeps.tracking.client import first_cause
+from sweeps.tracking.client import first_cause, waiting_time_s
 from sweeps.tracking.journal import Journal
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.sweep_run import check_name
@@ -81,8 +80,9 @@ def held(plan: Plan) -> Iterator[Callable[[], bool] | None]:
     """
     with _storage_failures_named(plan), contextlib.ExitStack() as stack:
         try:
+            patience_s = waiting_time_s(PATIENCE)
             stack.enter_context(
-                only_driver(plan.folder, plan.name, store=plan.store, patience_s=_patience_s(), is_stalled=is_stalled)
+                only_driver(plan.folder, plan.name, store=plan.store, patience_s=patience_s, is_stalled=is_stalled)
             )
             copy = None if plan.store is None else stack.enter_context(_mirrored(plan, plan.store))
         except OSError as error:
@@ -90,15 +90,6 @@ def held(plan: Plan) -> Iterator[Callable[[], bool] | None]:
                 raise
             raise UserError(f"output_dir={plan.config.output_dir}: does not answer ({_first_line(error)})") from None
         yield copy
-
-
-def _patience_s() -> float:
-    """Return the seconds to wait for the end of another driver of the sweep."""
-    given = os.environ.get(PATIENCE) or "0"
-    try:
-        return float(given)
-    except ValueError:
-        raise UserError(f"{PATIENCE}={given}: must be a number of seconds, such as 300") from None
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.compat.mlflow import make_folders_of_decoded_paths, override_request_settings
-from sweeps.errors import TrackingUnreachable
+from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.new_store import making_tables
 from sweeps.tracking.sqlite_file import check_sqlite_file
@@ -103,10 +103,27 @@ def reaching_within(seconds: float) -> Iterator[None]:
         _patience.reset(before)
 
 
+def waiting_time_s(variable: str) -> float:
+    """Return the seconds to wait that an environment variable gives; 0 if it is unset or empty.
+
+    Raises:
+        UserError: Its value is no number.
+    """
+    given = os.environ.get(variable) or "0"
+    try:
+        return float(given)
+    except ValueError:
+        raise UserError(f"{variable}={given}: must be a number of seconds, such as 300") from None
+
+
 def await_store(uri: str) -> None:
     """Wait until a tracking server answers, for at most the seconds in ``SWEEPS_WAIT_FOR_MLFLOW_S``, by default 0. If
-    it does not, or the failure will not pass by itself, the next call raises it."""
-    patience_s = float(os.environ.get(PATIENCE) or 0)
+    it does not, or the failure will not pass by itself, the next call raises it.
+
+    Raises:
+        UserError: ``SWEEPS_WAIT_FOR_MLFLOW_S`` is no number.
+    """
+    patience_s = waiting_time_s(PATIENCE)
     deadline, is_told = time.monotonic() + patience_s, False
     while sqlite_path(uri) is None and why_no_store(uri) is None and time.monotonic() < deadline:
         try:
