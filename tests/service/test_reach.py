@@ -60,10 +60,7 @@ def start(api: Api, job: Job | int) -> dict[str, str]:
     if isinstance(job, int):
         with api.service.database.connect() as connection:
             job = jobs.find(connection, job)
-    found: dict[str, str] = {}
-    for check in api.service.runner.checks:
-        found |= check(job)
-    return found
+    return dict(api.service.runner.check(job))
 
 
 def queued(api: Api, request: Request, sweep: str, user: str = "bob") -> Job:
