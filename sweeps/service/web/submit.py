@@ -10,6 +10,7 @@ import ast
 import re
 import shlex
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -86,28 +87,24 @@ def _answer(
     visit: Visit,
     filled: Filled,
     *,
-    mistakes: Mapping[str, str] | None = None,
+    mistakes: Mapping[str, str] = MappingProxyType({}),
     preview: PlanPreview | None = None,
     command: str = "",
 ) -> Response:
     """Page with the form, its mistakes by field, or the plan of the sweep with the command line that does the same."""
-    names, live = visit.pages.conf_names, filled.then == "preview"
-    confs = names.described()
+    names = visit.pages.conf_names
     if not filled.conf:
+        confs = names.described()
         filled = Filled(conf="digits" if "digits" in confs else next(iter(confs), ""))
-    return visit.answer(
+    return visit.answer_form(
         "submit.html",
-        status=422 if mistakes and not live else 200,
-        confs=confs,
+        conf=filled.conf,
+        then=filled.then,
+        mistakes=mistakes,
+        preview=preview,
         groups=group_fields(filled, names),
         form=filled,
-        mistakes=mistakes or {},
-        preview=preview,
-        expected=visit.expected_cost(filled.conf, preview),
         command=command,
-        default_project=project_of(visit.principal, None),
-        projects=visit.principal.projects,
-        live=live,
     )
 
 

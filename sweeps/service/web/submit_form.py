@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from sweeps.completion.conf_names import ConfNames
 from sweeps.errors import ConfigError
+from sweeps.service.auth.request_validation import OPERATORS
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import HIGHEST_PRIORITY
 
@@ -18,8 +19,6 @@ GROUP_FIELD = "group:"
 """Beginning of the names of the groups' fields: ``group:model``."""
 LINE, TEXT = 500, 100_000
 """Maximum length of a field, and of one with several lines."""
-NOT_OF_SWEEPS = ("schedule", "service")
-"""Groups that do not belong to sweeps."""
 _CHOICE = re.compile(r"\+?([A-Za-z_][\w/]*)=([\w.-]+)", re.ASCII)
 _WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 _IN_QUOTES = re.compile(r"""(['"])(?:(?!\1).)*\1""", re.DOTALL)
@@ -92,7 +91,7 @@ async def read_form(request: Request) -> Filled:
 def filled_from(conf: str, overrides: Sequence[str], names: ConfNames, project: str = "", priority: int = 0) -> Filled:
     """Form with an earlier request, without the output folder, which the service sets."""
     groups, lines = {}, []
-    known = {group: names.described(group) for group in names.groups() if group not in NOT_OF_SWEEPS}
+    known = {group: names.described(group) for group in names.groups() if group not in OPERATORS}
     for each in overrides:
         choice = _CHOICE.fullmatch(each)
         if choice is not None and choice[2] in known.get(choice[1], ()):
@@ -128,7 +127,7 @@ class GroupField:
 def group_fields(filled: Filled, names: ConfNames) -> list[GroupField]:
     """Fields of all groups: those of the config first, in the order of its defaults."""
     has = names.chosen(filled.conf) if filled.conf in names.described() else {}
-    groups = [group for group in names.groups() if group not in NOT_OF_SWEEPS]
+    groups = [group for group in names.groups() if group not in OPERATORS]
     order = {group: place for place, group in enumerate(has)}
     return [
         GroupField(
