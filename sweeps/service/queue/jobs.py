@@ -268,7 +268,7 @@ def query(
     most, order = None if limit is None else limit + offset, [_jobs.c.id.desc()]
     if tuple(states) == (QUEUED,):  # which of them are first does not follow from their numbers
         most, order = None, [_jobs.c.priority.desc(), _jobs.c.id.asc()]
-    numbers = newest(states, filters=filters, principal=principal, before=before, most=most).subquery()
+    numbers = _newest(states, filters=filters, principal=principal, before=before, most=most).subquery()
     found = select(_jobs).where(_jobs.c.id.in_(select(numbers.c.id)))
     return fetch(connection, found.order_by(*order).limit(limit).offset(offset))
 
@@ -280,7 +280,7 @@ def seen_by(principal: Principal | None) -> ColumnElement[bool]:
     return or_(_jobs.c.user == principal.user, _jobs.c.project.in_(principal.projects))
 
 
-def newest(
+def _newest(
     states: Sequence[str],
     *,
     filters: dict[str, str],
