@@ -186,9 +186,10 @@ class UserOperations(Reading):
             return jobs.find_visible(connection, self.principal, number)
 
     def cancel(self, number: int) -> Job:
-        """Cancel a queued job, or stop a running one."""
+        """Cancel a queued job, or stop a running one; one that has ended stays as it is."""
         with writing(self.service.database) as connection:
-            jobs.find_visible(connection, self.principal, number)
+            if (job := jobs.find_visible(connection, self.principal, number)).has_ended:
+                return job
             job = jobs.request_stop(connection, number, self.service.clock.now())
         self.runner.wake()
         self._note("cancelled", job=job.id, sweep=job.sweep)
