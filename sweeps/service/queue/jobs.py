@@ -48,8 +48,8 @@ HIGHEST_PRIORITY = 1000
 _jobs = tables.jobs
 
 
-class JobDocument(BaseModel):
-    """A job. Times are seconds since 1970 (UTC)."""
+class JobFields(BaseModel):
+    """Fields that a job and its document have. Times are seconds since 1970 (UTC)."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
@@ -88,13 +88,17 @@ class JobDocument(BaseModel):
     error: str | None
     """Reason for the job's failure, or for not starting."""
 
+
+class JobDocument(JobFields):
+    """A job. Times are seconds since 1970 (UTC)."""
+
     @classmethod
     def of(cls, job: Job) -> JobDocument:
         """Return the document of a job, with secrets in overrides and error messages redacted."""
         return cls.model_validate(_redact(job.as_json()))
 
 
-class Job(JobDocument):
+class Job(JobFields):
     """A submitted sweep: its row, with the unredacted request."""
 
     service: str | None
@@ -113,7 +117,7 @@ class Job(JobDocument):
 
     def as_json(self) -> dict[str, Any]:
         """Return the document for ``--json``."""
-        return {name: getattr(self, name) for name in JobDocument.model_fields}
+        return {name: getattr(self, name) for name in JobFields.model_fields}
 
 
 def check_waiting(connection: Connection, user: str, most: int | None) -> None:
@@ -143,7 +147,7 @@ def submit(
     schedule: str | None = None,
     due: float | None = None,
 ) -> Job:
-    """Put a sweep into the queue; see ``JobDocument`` for the arguments. If the request makes a sweep and does not name
+    """Put a sweep into the queue; see ``JobFields`` for the arguments. If the request makes a sweep and does not name
     it, a number is added to a taken name.
 
     Raises:
@@ -263,14 +267,19 @@ def query(
     ``offset`` skips are read, too; ``before`` selects those with a lower id, for the next page, and is fast however far
     down the page is.
     """
+    in_queue = tuple(states) == (QUEUED,)
     named = {"user": user, "project": project, "schedule": schedule}
     filters = {name: value for name, value in named.items() if value is not None}
-    most, order = None if limit is None else limit + offset, [_jobs.c.id.desc()]
-    if tuple(states) == (QUEUED,):  # which of them are first does not follow from their numbers
-        most, order = None, [_jobs.c.priority.desc(), _jobs.c.id.asc()]
-    numbers = _newest(states, filters=filters, principal=principal, before=before, most=most).subquery()
-    found = select(_jobs).where(_jobs.c.id.in_(select(numbers.c.id)))
-    return fetch(connection, found.order_by(*order).limit(limit).offset(offset))
+    if limit is not None and not in_queue:
+        numbers = _newest(states, filters=filters, principal=principal, before=before, most=limit + offset)
+        page = numbers.limit(limit).offset(offset).subquery()
+        return fetch(connection, select(_jobs).where(_jobs.c.id.in_(select(page.c.id))).order_by(_jobs.c.id.desc()))
+    filtered = (_jobs.c[name] == value for name, value in filters.items())
+    statement = select(_jobs).where(_jobs.c.state.in_(states), *filtered, seen_by(principal))
+    if before is not None:
+        statement = statement.where(_jobs.c.id < before)
+    order = (_jobs.c.priority.desc(), _jobs.c.id) if in_queue else (_jobs.c.id.desc(),)
+    return fetch(connection, statement.order_by(*order).limit(limit).offset(offset))
 
 
 def seen_by(principal: Principal | None) -> ColumnElement[bool]:
@@ -286,12 +295,11 @@ def _newest(
     filters: dict[str, str],
     principal: Principal | None,
     before: int | None,
-    most: int | None,
+    most: int,
 ) -> Select[Any]:
-    """Return a query for the ids of the newest jobs (``most`` None: of all), newest first: those visible to the
-    principal, with these values of ``user``, ``project`` and ``schedule``, and with ids below ``before``. It has one
-    subquery for each combination of filters, each answered by an index, and so reads no more of hundreds of thousands
-    of rows than it returns."""
+    """Return a query for the ids of the newest jobs, newest first: those visible to the principal, with these values of
+    ``user``, ``project`` and ``schedule``, and with ids below ``before``. It has one subquery for each combination of
+    filters, each answered by an index, and so reads no more of hundreds of thousands of rows than it returns."""
     rest = [_jobs.c[name] == value for name, value in filters.items()]
     if before is not None:
         rest.append(_jobs.c.id < before)

@@ -435,10 +435,11 @@ class JobRunner(Poller):
         return (folder.exists() and not is_unstarted(folder)) or self._record(job) is not None
 
     def _may_have_sweep(self, job: Job) -> bool:
-        """Whether the job's sweep has begun, or may have: its job ends also while MLflow does not answer."""
+        """Whether the job's sweep has begun, or may have: its job ends also while MLflow does not answer, or its files
+        cannot be read."""
         try:
             return self._has_sweep(job)
-        except SweepsError:
+        except (SweepsError, OSError):
             return True
 
 
