@@ -30,9 +30,7 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
     if sum(job.host == host for job in running) >= limits.running:
         return None
     waiting = jobs.fetch(connection, select(_jobs).where(_jobs.c.state == jobs.QUEUED))
-    started = select(_jobs.c.user, func.max(_jobs.c.started)).group_by(_jobs.c.user)
-    users = {job.user for job in waiting}
-    last_start = {user: last or 0.0 for user, last in connection.execute(started.where(_jobs.c.user.in_(users)))}
+    last_start = {user: _last_start(connection, user) for user in {job.user for job in waiting}}
     busy = {job.sweep for job in running}
     schedules = jobs.schedules_of_sweeps(connection, [*running, *waiting])
     fired = {schedules[job.id] for job in running} - {None}
@@ -69,6 +67,11 @@ def _end_by(job: Job, limits: Queue, now: float) -> float | None:
     hours = [each for each in (limits.max_hours, job.request.get("max_hours")) if each is not None]
     times = [now + 3600 * each for each in hours] + ([] if job.end_by is None else [job.end_by])
     return min(times, default=None)
+
+
+def _last_start(connection: Connection, user: str) -> float:
+    statement = select(func.max(_jobs.c.started)).where(_jobs.c.user == user)
+    return connection.execute(statement).scalar_one() or 0.0
 
 
 def orphans(connection: Connection, silent_since: float) -> list[Job]:
