@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,6 +105,7 @@ class ConfigPolicy:
             ConfigError: Names everything that is not allowed, one item a line.
         """
         _check_sizes(composition, self._access)
+        sweep_exists = cache(sweep_exists)  # all values of a space come with the same earlier sweeps
         raise_mistakes(
             f"{refusal.path}={_short(refusal.value)}: {refusal.reason}"
             for each in _all_configs(composition)
