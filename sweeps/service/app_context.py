@@ -54,7 +54,7 @@ class AppContext(ServiceContext):
             self.heartbeat,
             prepare=self._night_overrides,
             check=self._check_again,
-            when_ended=lambda _: (self.promotion_worker.wake(), self.notifier.wake()),
+            when_ended=self._job_ended,
         )
         self.records = RecordCache(self.database, config.tracking_uri)
         self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
@@ -92,6 +92,10 @@ class AppContext(ServiceContext):
         if definition is None or definition.schedule.nights is None:
             return []
         return prepare(self.database, job, definition.schedule.nights, self.config.tracking_uri, self.config_dirs)
+
+    def _job_ended(self, _job: Job) -> None:
+        self.promotion_worker.wake()
+        self.notifier.wake()
 
     def _window_end(self, job: Job) -> float | None:
         """Return the end of the window of a schedule's job, or the job's own deadline if the schedule was removed; None

@@ -119,6 +119,13 @@ def test_a_line_that_fires_in_leap_years_is_not_looked_for_week_by_week(monkeypa
     assert len(searches) < 20
 
 
+@pytest.mark.parametrize("line", ["@yearly", "*/30 0 1 1 *"])
+def test_firings_end_with_the_calendar(line: str) -> None:
+    """`schedule next -n 10000` asks for those of 10,000 years."""
+    years = {time[:4] for time in shown(line, BERLIN, "9990-06-01 00:00", 100)}
+    assert {f"{year}" for year in range(9991, 9999)} <= years
+
+
 def test_days_are_joined_as_cron_joins_them() -> None:
     assert shown("0 0 13 * fri", "UTC", "2026-02-01 00:00", 2) == ["2026-02-06 00:00+00:00", "2026-02-13 00:00+00:00"]
     assert shown("0 0 L * *", "UTC", "2028-02-01 00:00", 1) == ["2028-02-29 00:00+00:00"]

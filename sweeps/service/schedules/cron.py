@@ -11,6 +11,7 @@ and loses times where clocks change by half an hour, as on Lord Howe Island).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, available_timezones
@@ -63,8 +64,9 @@ class CronLine:
         self._at_fixed_times = not minute.startswith("*") and not hour.startswith("*")
 
     def after(self, time: float) -> Iterator[float]:
-        """Yield all later times at which the line fires, in order; seconds since 1970."""
-        return self._fixed(time) if self._at_fixed_times else self._by_clock(time)
+        """Yield all later times at which the line fires, in order, to the year 9999; seconds since 1970."""
+        with contextlib.suppress(OverflowError, ValueError):  # of Python's calendar, at its end
+            yield from self._fixed(time) if self._at_fixed_times else self._by_clock(time)
 
     def _fixed(self, time: float) -> Iterator[float]:
         last = time
