@@ -20,11 +20,8 @@ BUSY_RETRY_S = 5
 
 @contextmanager
 def turn(semaphore: threading.Semaphore, wait_s: float, refusal: str) -> Iterator[None]:
-    """Wait at most some seconds until fewer are at work than a semaphore allows.
-
-    Raises:
-        HTTPException: Status 429, if they still are too many.
-    """
+    """Wait at most some seconds until fewer are at work than a semaphore allows; raise ``HTTPException`` with status
+    429 if they still are too many."""
     if not semaphore.acquire(timeout=wait_s):
         raise HTTPException(429, refusal, {"Retry-After": str(BUSY_RETRY_S)})
     try:

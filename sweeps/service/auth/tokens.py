@@ -107,11 +107,7 @@ def list_tokens(connection: Connection) -> list[Token]:
 
 
 def revoke(connection: Connection, number: int, now: float) -> Token:
-    """Revoke a token and its sessions with immediate effect.
-
-    Raises:
-        UnknownName: There is no such token.
-    """
+    """Revoke a token and its sessions with immediate effect; raise ``UnknownName`` if there is no such token."""
     valid = (tables.tokens.c.id == number, tables.tokens.c.revoked.is_(None))
     connection.execute(update(tables.tokens).where(*valid).values(revoked=now))
     return _find(connection, number)

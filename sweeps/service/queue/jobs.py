@@ -121,11 +121,7 @@ class Job(JobFields):
 
 
 def check_waiting(connection: Connection, user: str, most: int | None) -> None:
-    """Check that a user may queue another job.
-
-    Raises:
-        UserError: The user already has the maximum number of queued jobs.
-    """
+    """Raise ``UserError`` if a user already has the maximum number of queued jobs."""
     waiting = select(func.count()).where(_jobs.c.user == user, _jobs.c.state == QUEUED)
     if most is not None and connection.execute(waiting).scalar_one() >= most:
         raise UserError(
@@ -179,11 +175,7 @@ def submit(
 
 
 def find(connection: Connection, number: int) -> Job:
-    """Return a job.
-
-    Raises:
-        UnknownName: There is no such job.
-    """
+    """Return a job, or raise ``UnknownName``."""
     row = connection.execute(select(_jobs).where(_jobs.c.id == number)).mappings().one_or_none()
     if row is None:
         raise UnknownName(f"there is no job {number}")
@@ -191,11 +183,7 @@ def find(connection: Connection, number: int) -> Job:
 
 
 def find_visible(connection: Connection, principal: Principal, number: int) -> Job:
-    """Return a job that a principal may see.
-
-    Raises:
-        UnknownName: There is no such job for the principal.
-    """
+    """Return a job that a principal may see, or raise ``UnknownName``."""
     job = find(connection, number)
     if not visible(principal, job):
         raise UnknownName(f"there is no job {number}")
@@ -316,11 +304,7 @@ def _newest(
 
 
 def cancel(connection: Connection, number: int, now: float, reason: str | None = None) -> Job:
-    """Cancel a queued job.
-
-    Raises:
-        UserError: The job is not queued.
-    """
+    """Cancel a job, or raise ``UserError`` if it is not queued."""
     lock(connection, CLAIMING)  # otherwise a service that has just read it as queued would still start it
     _check_queued(connection, number)
     return set_values(connection, number, state="cancelled", ended=now, error=reason, makes=None)
@@ -334,11 +318,7 @@ def expire(connection: Connection, now: float) -> None:
 
 
 def prioritise(connection: Connection, number: int, priority: int) -> Job:
-    """Change the priority of a queued job.
-
-    Raises:
-        UserError: The job is not queued.
-    """
+    """Change the priority of a job, or raise ``UserError`` if it is not queued."""
     _check_queued(connection, number)
     return set_values(connection, number, priority=priority)
 

@@ -121,11 +121,8 @@ class Plans:
     def _approve(
         self, sweep_exists: SweepExists, conf: str | None, overrides: Sequence[str], policy: ConfigPolicy | None = None
     ) -> Approve:
-        """Check the overrides as written, and return a function that checks the composed sweep.
-
-        Raises:
-            ConfigError: The operator does not allow the overrides.
-        """
+        """Check the overrides as written, and return a function that checks the composed sweep; both raise
+        ``ConfigError`` for what the operator does not allow."""
         policy = policy or self.policy
         policy.check_request(conf, overrides)
         return partial(policy.check, sweep_exists=sweep_exists)

@@ -100,11 +100,7 @@ class CronLine:
 
 
 def zone(name: str) -> ZoneInfo:
-    """Return the time zone with a name in the IANA database, such as ``Europe/Berlin``.
-
-    Raises:
-        ValueError: There is no such zone.
-    """
+    """Return the time zone with a name in the IANA database, such as ``Europe/Berlin``, or raise ``ValueError``."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # unknown, a path, or a folder

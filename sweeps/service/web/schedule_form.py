@@ -46,11 +46,7 @@ class FilledSchedule(FilledForm):
         return FilledSchedule(values={**self.values, **values})
 
     def schedule(self) -> Schedule:
-        """Schedule of the form.
-
-        Raises:
-            ConfigError: Names every mistake, one per line.
-        """
+        """Schedule of the form; raises ``ConfigError`` with every mistake, one per line."""
         values: dict[str, Any] = {key: self[key].strip() for key in (*WORDS, *NUMBERS)}  # the schema reads the numbers
         values["overrides"] = self.lines
         values["nights"] = self._nights()

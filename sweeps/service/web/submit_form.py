@@ -49,11 +49,7 @@ class FilledSweep(FilledForm):
         return {name.removeprefix(GROUP_FIELD): option for name, option in found.items() if option}
 
     def request(self, names: ConfNames) -> Run:
-        """Request of the form.
-
-        Raises:
-            ValidationError: A field is invalid.
-        """
+        """Request of the form; raises ``ValidationError`` if a field is invalid."""
         conf = self["conf"]
         has = names.chosen(conf) if conf in names.described() else {}
         groups = [f"{'' if group in has else '+'}{group}={option}" for group, option in self.groups.items()]
@@ -71,11 +67,8 @@ def split_overrides(text: str) -> list[str]:
 
 
 async def read_texts(request: Request, long: Container[str]) -> dict[str, str]:
-    """Read the texts of a form's fields; only the fields in ``long`` may have more than one line's length.
-
-    Raises:
-        ConfigError: A string is too long.
-    """
+    """Read the texts of a form's fields; only the fields in ``long`` may have more than one line's length. Raise
+    ``ConfigError`` if a text is too long."""
     form = {name: value for name, value in (await request.form()).items() if isinstance(value, str)}
     for name, value in form.items():
         if len(value) > (longest := TEXT if name in long else LINE):
@@ -143,11 +136,7 @@ def group_fields(filled: FilledSweep, names: ConfNames) -> list[GroupField]:
 
 
 def read_priority(text: str) -> int:
-    """Priority from a form's text.
-
-    Raises:
-        ConfigError: The text is not a priority.
-    """
+    """Return the priority in a form's text, or raise ``ConfigError``."""
     try:
         number = int(text.strip() or "0")
     except ValueError:
