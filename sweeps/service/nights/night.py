@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, Row, and_, or_, select, update
+from sqlalchemy.exc import IntegrityError
 
 from sweeps.config.nights import Nights
 from sweeps.config.search import Mode
@@ -77,11 +78,15 @@ class Night:
 def begin(engine: Engine, night: Night) -> None:
     """Write the row of a night that begins; overwrite a row without a verdict, which a service that died has left."""
     with writing(engine) as connection:
-        verdict = connection.execute(select(nights.c.verdict).where(*_is(night))).scalar()
-        if verdict is None:
-            connection.execute(nights.insert().values(**night.row()))
-        elif verdict == "running":
-            change(connection, night)
+        changed = connection.execute(
+            update(nights).where(*_is(night), nights.c.verdict == "running").values(**night.row())
+        )
+        if changed.rowcount == 0 and find(connection, night.sweep) is None:
+            try:
+                with connection.begin_nested():
+                    connection.execute(nights.insert().values(**night.row()))
+            except IntegrityError:
+                pass  # it already has a verdict
 
 
 def find(connection: Connection, sweep: str) -> Night | None:
