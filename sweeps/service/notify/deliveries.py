@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Engine, or_, select, update
+from sqlalchemy.exc import IntegrityError
 
 from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import deliveries
@@ -31,10 +32,14 @@ class Delivery:
 
 
 def enqueue(connection: Connection, key: str, channels: Sequence[str], message: dict[str, Any], now: float) -> None:
-    """Queue a message for channels."""
-    values = {"key": key, "message": message, "state": "waiting", "next": now, "created": now}
-    if channels:
-        connection.execute(deliveries.insert(), [{**values, "channel": channel} for channel in channels])
+    """Queue a message for channels; a channel that already has a message with this key is skipped."""
+    for channel in channels:
+        values = {"key": key, "channel": channel, "message": message, "state": "waiting", "next": now, "created": now}
+        try:
+            with connection.begin_nested():
+                connection.execute(deliveries.insert().values(**values))
+        except IntegrityError:
+            pass
 
 
 def claim(engine: Engine, channel: str, now: float) -> Delivery | None:
