@@ -73,13 +73,15 @@ class WebServer:
 
 @contextmanager
 def answering(folder: Path, **more: Any) -> Iterator[WebServer]:
-    """A service of a folder that answers while the block lasts."""
+    """A service of a folder that answers while the block lasts. Sweeps are recorded in its store, as by ``serve``."""
     server = WebServer(new_service(folder, **more))
-    try:
-        yield server
-    finally:
-        server.stop()
-        close(server.service)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", server.service.config.tracking_uri)
+        try:
+            yield server
+        finally:
+            server.stop()
+            close(server.service)
 
 
 def served(uri: str) -> AbstractContextManager[WebServer]:

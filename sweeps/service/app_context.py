@@ -4,13 +4,10 @@ process may die at any moment: its state is in the database, and its sweeps cont
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweeps.compose.service_config import VARIABLES
-from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
 from sweeps.errors import ConfigError
 from sweeps.service.audit import Audit
@@ -22,7 +19,6 @@ from sweeps.service.nights import night as nights
 from sweeps.service.nights.preparation import prepare
 from sweeps.service.nights.promotion_worker import PromotionWorker
 from sweeps.service.notify.address import addresses
-from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.notify.notifier import Notifier
 from sweeps.service.poller import Poller
 from sweeps.service.queue.driver_stops import DriverStops
@@ -53,7 +49,13 @@ class AppContext(ServiceContext):
         super().__init__(config, open_database(config.database), config_dirs=folders)
         self.authenticator = self._authenticator()
         self.heartbeat = Heartbeat(self.database, self.clock, config.queue.dead_after_s)
-        self.runner = JobRunner(self, self.heartbeat, _sweep_environment(config.notifications))
+        self.runner = JobRunner(
+            self,
+            self.heartbeat,
+            prepare=self._night_overrides,
+            check=self._check_again,
+            when_ended=self._job_ended,
+        )
         self.records = RecordCache(self.database, config.tracking_uri)
         self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
         self.audit = Audit(config.folder, self.clock)
@@ -64,9 +66,6 @@ class AppContext(ServiceContext):
         self.notifier = Notifier(self, addresses(config.notifications), self.page_of)
         self.promotion_worker = PromotionWorker(self, self.heartbeat, self.notifier.wake, self._window_end)
         self.housekeeping = Housekeeping(self)
-        self.runner.before_start.append(self._night_overrides)
-        self.runner.checks.append(self._check_again)
-        self.runner.when_ended += [self.promotion_worker.wake, self.notifier.wake]
         self.parts: list[Planner | Poller] = [
             *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]
@@ -93,6 +92,10 @@ class AppContext(ServiceContext):
         if definition is None or definition.schedule.nights is None:
             return []
         return prepare(self.database, job, definition.schedule.nights, self.config.tracking_uri, self.config_dirs)
+
+    def _job_ended(self, _job: Job) -> None:
+        self.promotion_worker.wake()
+        self.notifier.wake()
 
     def _window_end(self, job: Job) -> float | None:
         """Return the end of the window of a schedule's job, or the job's own deadline if the schedule was removed; None
@@ -144,13 +147,6 @@ class AppContext(ServiceContext):
             part.stop()
         self.stops.close()
         self.database.dispose()
-
-
-def _sweep_environment(channels: Sequence[Channel]) -> dict[str, str]:
-    """Return this process's environment without the service's secrets and notification addresses: the service, not its
-    sweeps, sends notifications."""
-    hidden = {VARIABLE, VARIABLES["database"], *(channel.url_env for channel in channels)}
-    return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
 def host_in_url(host: str) -> str:

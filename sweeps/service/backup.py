@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from sqlalchemy import URL, create_engine, func, inspect, make_url, select, update
 
@@ -81,6 +80,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
     if not file.absolute().parent.is_dir():
         raise UserError(f"{file}: there is no folder {file.parent}; make it, or give another file")
     url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), config.folder.resolve()
+    store = store if store is not None and store.is_file() else None
     is_sqlite = url.get_backend_name() == "sqlite"
     if is_sqlite and not Path(str(url.database)).is_file():
         raise ConfigError(
@@ -101,21 +101,29 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
                 taken=time.time(),
                 database=url.get_backend_name(),
                 jobs=_jobs(config.database),
-                has_store=store is not None and store.is_file(),
+                has_store=store is not None,
                 has_sweeps=sweeps,
             )
             with tarfile.open(unfinished, "w:gz", compresslevel=3) as archive:
                 _add_bytes(archive, CONTENTS, json.dumps(asdict(contents), indent=2).encode())
                 archive.add(copy, copy.name)
-                if contents.has_store and store is not None:
+                left_out = [
+                    output_dir / SQLITE,
+                    output_dir / STORE,
+                    output_dir / LOG_FILE,
+                    copy,
+                    Path(folder, STORE),
+                    unfinished,
+                ]
+                left_out += [Path(str(url.database))] if is_sqlite else []
+                left_out += [store] if store is not None else []
+                left_out = [each.resolve() for each in left_out]
+                if store is not None:
                     _checked_copy(store, Path(folder) / STORE)
                     archive.add(Path(folder) / STORE, STORE)
                     if sweeps:
-                        _add_folder(archive, (store.absolute().parent / ARTIFACTS).resolve(), ARTIFACTS)
-                databases = [output_dir / SQLITE, output_dir / STORE, copy, Path(folder, STORE)]
-                databases += [Path(str(url.database))] if is_sqlite else []
-                databases += [store] if store is not None else []
-                left_out = [each.resolve() for each in (*databases, output_dir / LOG_FILE, unfinished)]
+                        artifacts = (store.absolute().parent / ARTIFACTS).resolve()
+                        _add_folder(archive, artifacts, ARTIFACTS, artifacts, positions, left_out)
                 added = output_dir if sweeps else output_dir / SCHEDULES
                 _add_folder(archive, added, OUTPUTS, output_dir, positions, left_out)
     except (OSError, sqlite3.Error, tarfile.TarError) as error:
@@ -195,14 +203,13 @@ def _add_folder(
     archive: tarfile.TarFile,
     folder: Path,
     name: str,
-    root: Path | None = None,
-    positions: Mapping[Path, bytes] = MappingProxyType({}),
-    left_out: Sequence[Path] = (),
+    root: Path,
+    positions: Mapping[Path, bytes],
+    left_out: Sequence[Path],
 ) -> None:
     """Add the files of a folder, which may change meanwhile, to the archive. Databases and logs (``left_out``) are
     skipped, with their journals and copies. ``positions`` has the journals' positions from before MLflow's file was
     copied."""
-    root = root or folder
     for path in _files(folder):
         place = path.relative_to(root)
         real = path.resolve()

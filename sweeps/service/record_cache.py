@@ -199,11 +199,7 @@ class RecordCache:
             return visible(principal, jobs.creator(connection, name))
 
     def check_exists(self, principal: Principal, name: str) -> None:
-        """Raise an error if a sweep is not visible.
-
-        Raises:
-            UnknownName: The principal may not see the sweep.
-        """
+        """Raise ``UnknownName`` if a principal may not see a sweep."""
         if not self.exists(principal, name):
             raise self._unknown(principal, name)
 

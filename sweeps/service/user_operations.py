@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Connection, make_url
+from sqlalchemy import Connection
 
 from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
@@ -47,6 +47,7 @@ from sweeps.service.service_context import ServiceContext
 from sweeps.service.service_log import LOG_FILE
 from sweeps.tracking.reader import find_sweep, load_sweep
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.uris import sqlite_path
 
 if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
@@ -185,9 +186,10 @@ class UserOperations(Reading):
             return jobs.find_visible(connection, self.principal, number)
 
     def cancel(self, number: int) -> Job:
-        """Cancel a queued job, or stop a running one."""
+        """Cancel a queued job, or stop a running one; one that has ended stays as it is."""
         with writing(self.service.database) as connection:
-            jobs.find_visible(connection, self.principal, number)
+            if (job := jobs.find_visible(connection, self.principal, number)).has_ended:
+                return job
             job = jobs.request_stop(connection, number, self.service.clock.now())
         self.runner.wake()
         self._note("cancelled", job=job.id, sweep=job.sweep)
@@ -336,9 +338,7 @@ def _check_ended(connection: Connection, sweep: str) -> None:
 
 
 def own_files(config: Service) -> tuple[str, ...]:
-    """Return the names of the files that a service itself has in the folder of the sweeps."""
-    folder, database = config.folder, make_url(config.database)
-    files = [folder / AUDIT_FILE, Path(config.log.file or folder / LOG_FILE).expanduser()]
-    if database.get_backend_name() == "sqlite":  # a server's database is not a file
-        files.append(Path(database.database or ""))
-    return tuple(each.name for each in files if each.name and each.absolute().parent == folder)
+    """Return the names of the files that a service itself and its MLflow store have in the folder of the sweeps."""
+    folder, databases = config.folder, [sqlite_path(uri) for uri in (config.database, config.tracking_uri)]
+    files = [folder / AUDIT_FILE, Path(config.log.file or folder / LOG_FILE).expanduser(), *databases]
+    return tuple(each.name for each in files if each is not None and each.absolute().parent == folder)

@@ -14,7 +14,7 @@ from serving import API, Api, serving
 
 from sweeps.service.auth.auth import Authenticator, admin, authenticated, expensive, reader, runner
 from sweeps.service.auth.csrf import SAFE_METHODS
-from sweeps.service.auth.permissions import Principal, Role
+from sweeps.service.auth.permissions import LOCAL, Principal, Role
 
 PUBLIC = {f"{API}/health", f"{API}/ready", "/sign-in"}
 """Paths that may be requested without a token."""
@@ -170,6 +170,15 @@ def test_nobody_learns_from_anothers_sweep(bob: TestClient) -> None:
         answers[name] = (answer.status_code, answer.text.replace(name, "NAME"))
     assert answers[THEIRS] == answers[NOBODYS]
     assert answers[THEIRS][0] == 422
+
+
+def test_time_and_cost_are_not_estimated_from_a_sweep_that_the_user_may_see_no_more(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = api.service.records
+    of_earlier = records.sweeps(LOCAL)  # a list from before the sweep was removed, and its name taken by somebody else
+    monkeypatch.setattr(records, "sweeps", lambda _: of_earlier)
+    assert {each.sweep for each in records.past_sweeps(Principal("bob", "run"), "digits")} == {"mine"}
 
 
 def test_nobody_submits_for_anothers_project_or_under_a_name_that_is_taken(bob: TestClient) -> None:

@@ -68,8 +68,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     """A service with a sweep of each kind, a waiting job, and schedules that were edited and removed."""
     folder = tmp_path_factory.mktemp("service")
     uri = f"sqlite:///{folder}/mlflow.db"
-    patch = pytest.MonkeyPatch()
-    patch.setenv("MLFLOW_TRACKING_URI", uri)
     record_searched_sweep(uri, folder / "outputs")
     alive = open_recorder(uri, "alive", folder=folder / "outputs/alive")
     alive.trials.start("0000", {"train.lr": 0.1}, CONFIG, 1)
@@ -88,7 +86,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
             requests.request(method, address, json=body, timeout=WITHIN_MS / 1000).raise_for_status()
         yield server
     alive.close("finished")
-    patch.undo()
 
 
 @pytest.fixture

@@ -136,9 +136,8 @@ def test_a_backup_without_sweeps_has_what_the_service_knows(api: Api, tmp_path: 
         assert archive.getnames() == ["backup.json", copy, "mlflow.db", "outputs/schedules/nightly.yaml"]
 
 
-def test_databases_of_any_name_are_taken_whole_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_databases_of_any_name_are_taken_whole_and_once() -> None:
     """A copy of the file itself, as it lies there, would replace the consistent one when it is restored."""
-    monkeypatch.chdir(tmp_path)
     Path("outputs/one").mkdir(parents=True)
     Path("outputs/one/team.db").write_text("a sweep's own")
     make_store(Path("outputs/runs.db"))
@@ -151,16 +150,13 @@ def test_databases_of_any_name_are_taken_whole_and_once(tmp_path: Path, monkeypa
         assert sorted(archive.getnames()) == ["backup.json", "mlflow.db", "outputs/one/team.db", "service.db"]
 
 
-def test_sweeps_that_were_moved_to_another_disk_behind_a_link_are_in_the_backup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_sweeps_that_were_moved_to_another_disk_behind_a_link_are_in_the_backup(working_folder: Path) -> None:
     open_database("sqlite:///outputs/service.db").dispose()
     for name in ("here", "../large_disk/moved"):
         (Path("outputs") / name / "trials").mkdir(parents=True)
         (Path("outputs") / name / "trials" / "weights").write_text(name)
         (Path("outputs") / name / SWEEP_FILE).write_text("{}")
-    Path("outputs/moved").symlink_to(tmp_path / "large_disk" / "moved")
+    Path("outputs/moved").symlink_to(working_folder / "large_disk" / "moved")
     Path("outputs/latest").symlink_to("here")
     assert run_command(["backup", "all.tar.gz", "--sweeps"]) == (0, None)
     with tarfile.open("all.tar.gz") as archive:
@@ -170,15 +166,15 @@ def test_sweeps_that_were_moved_to_another_disk_behind_a_link_are_in_the_backup(
 
 
 def test_other_links_are_not_followed_and_databases_behind_links_are_taken_whole_and_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    working_folder: Path,
 ) -> None:
     """Links to data and to earlier backups; the folders of schedules and artifacts may be links, too."""
-    monkeypatch.chdir(tmp_path)
+    disk = working_folder / "disk"
     Path("outputs").mkdir()
     for name in ("backups", "data", "schedules", "moved"):
-        (tmp_path / "disk" / name).mkdir(parents=True)
-        (tmp_path / "disk" / name / "file").write_text(name)
-        Path("outputs", name).symlink_to(tmp_path / "disk" / name)
+        (disk / name).mkdir(parents=True)
+        (disk / name / "file").write_text(name)
+        Path("outputs", name).symlink_to(disk / name)
     for file in ("disk/moved", "disk/mlruns/run"):
         Path(file).mkdir(parents=True, exist_ok=True)
         (Path(file) / SWEEP_FILE).write_text("{}")
@@ -186,7 +182,7 @@ def test_other_links_are_not_followed_and_databases_behind_links_are_taken_whole
     Path("mlruns").symlink_to("disk/mlruns")
     make_store(Path("disk/runs.db"))
     for link in ("runs.db", "outputs/runs.db"):
-        Path(link).symlink_to(tmp_path / "disk" / "runs.db")
+        Path(link).symlink_to(disk / "runs.db")
     tokens = ["database=sqlite:///outputs/moved/team.db", "tracking_uri=sqlite:///runs.db"]
     open_database("sqlite:///outputs/moved/team.db").dispose()
     assert run_command(["backup", "outputs/backups/all.tar.gz", "--sweeps", *tokens]) == (0, None)

@@ -344,6 +344,18 @@ def test_what_is_allowed_passes(allowed: ConfigPolicy, conf: str, overrides: lis
     assert plan(allowed, conf, overrides, lambda name: name == "mine").name == "asked"
 
 
+def test_an_earlier_sweep_is_looked_up_once_for_all_values_of_a_space(allowed: ConfigPolicy) -> None:
+    """Thousands of times the process of a plan asked the service, which went through all sweeps for each answer."""
+    asked = list[str]()
+
+    def sees(name: str) -> bool:
+        asked.append(name)
+        return True
+
+    plan(allowed, "digits", ["search.warm_start=[mine, other]", "train.lr=choice(0.1, 0.2, 0.3)"], sees)
+    assert asked == ["mine", "other"]
+
+
 def test_nothing_is_imported_before_it_is_allowed(allowed: ConfigPolicy) -> None:
     Path("evil_package").mkdir()
     Path("evil_package", "__init__.py").write_text("open('was_imported', 'w').close()\n")

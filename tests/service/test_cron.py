@@ -8,11 +8,13 @@ from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 from every_minute import every_firing
 
 from sweeps.config.schedule import Budget, Schedule, Window
 from sweeps.config.search import Cost
 from sweeps.errors import ConfigError
+from sweeps.service.schedules import cron
 from sweeps.service.schedules.cron import CronLine
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.web.schedule_form import FilledSchedule, filled_from
@@ -24,7 +26,7 @@ FIXED = [
 ]
 SHOWN = [
     *("* * * * *", "*/15 * * * *", "0 */2 * * *", "15 * * * *"),
-    *("*/30 1-2 * * *", "*/30 0 * * 0", "30 * * 3,4,9-11 sun"),
+    *("*/30 1-2 * * *", "*/30 0 * * 0", "30 * * 3,4,9-11 sun", "*/30 1-3 25,29 3,10 *"),
 ]
 LINES = [*FIXED, *SHOWN, "@hourly", "@daily", "@weekly"]
 
@@ -101,6 +103,27 @@ def test_a_time_that_comes_twice_counts_the_first_time() -> None:
 
 def test_a_skipped_midnight_is_no_midnight_for_a_line_with_a_star() -> None:
     assert shown("*/30 0 6 9 *", "America/Santiago", "2026-09-05 12:00", 1) == ["2027-09-06 00:00-03:00"]
+
+
+def test_a_line_that_fires_in_leap_years_is_not_looked_for_week_by_week(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of such a schedule with a window kept the service busy for minutes."""
+    searches = list[str]()
+
+    def search(line: str, start: datetime) -> CronSim:
+        searches.append(line)
+        return CronSim(line, start)
+
+    monkeypatch.setattr(cron, "CronSim", search)
+    expected = [f"{year}-02-29 00:{minute:02}+01:00" for year in (2028, 2032) for minute in (0, 30)]
+    assert shown("*/30 0 29 2 *", BERLIN, "2026-01-01 00:00", 4) == expected
+    assert len(searches) < 20
+
+
+@pytest.mark.parametrize("line", ["@yearly", "*/30 0 1 1 *"])
+def test_firings_end_with_the_calendar(line: str) -> None:
+    """`schedule next -n 10000` asks for those of 10,000 years."""
+    years = {time[:4] for time in shown(line, BERLIN, "9990-06-01 00:00", 100)}
+    assert {f"{year}" for year in range(9991, 9999)} <= years
 
 
 def test_days_are_joined_as_cron_joins_them() -> None:

@@ -27,12 +27,8 @@ EVENING = {"name": "evening", "cron": "30 20 * * *", "conf": "digits", "override
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
-    folder = tmp_path_factory.mktemp("service")
-    patch = pytest.MonkeyPatch()
-    patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
-    with answering(folder) as server:
+    with answering(tmp_path_factory.mktemp("service")) as server:
         yield server
-    patch.undo()
 
 
 @pytest.fixture
@@ -149,9 +145,8 @@ def test_a_sweep_is_submitted_and_taken_out_of_the_queue_again(page: Page) -> No
 
 @pytest.mark.slow
 def test_where_tokens_are_demanded_a_person_signs_in_and_tries_the_api_from_its_documentation(
-    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     open_recorder(f"sqlite:///{tmp_path}/mlflow.db", "hidden").close("finished")
     with answering(tmp_path) as server, opened_page(browser, base_url=server.url) as page:
         with writing(server.service.database) as connection:
@@ -182,10 +177,7 @@ def test_where_tokens_are_demanded_a_person_signs_in_and_tries_the_api_from_its_
 
 
 @pytest.mark.slow
-def test_a_form_outlives_the_session_in_which_it_was_opened(
-    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+def test_a_form_outlives_the_session_in_which_it_was_opened(browser: Browser, tmp_path: Path) -> None:
     with answering(tmp_path) as server, opened_page(browser, base_url=server.url) as page:
         with writing(server.service.database) as connection:
             _, secret = tokens.create(connection, "mira", "run", time.time())

@@ -51,8 +51,7 @@ def ask(api: Api, *overrides: str, conf: str = "digits") -> Job:
 
 
 def judge(api: Api, job: Job) -> None:
-    for each in api.service.runner.checks:
-        each(job)
+    api.service.runner.check(job)
 
 
 def test_what_the_operator_has_forbidden_since_does_not_start(uri: str) -> None:
@@ -120,7 +119,7 @@ def test_a_schedule_that_only_another_service_fires_keeps_its_rights_nights_wind
         job = claims.claim(connection, here.config.queue, "other", "other", due)
     assert job is not None
     judge(api, job)
-    assert [each.partition("=")[0] for prepare in here.runner.before_start for each in prepare(job)] == ["seed"]
+    assert [each.partition("=")[0] for each in here.runner.prepare(job)] == ["seed"]
     record_small_sweep(uri, job.sweep)
     with writing(here.database) as connection:
         jobs.set_values(connection, job.id, state="finished", ended=due + 3500)

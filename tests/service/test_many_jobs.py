@@ -195,6 +195,7 @@ def test_listing_equals_a_plain_look_at_all_jobs(engine: Engine) -> None:
                         ]
                         asked: Any = {"principal": principal, "states": states, "before": before, **named}
                         assert [job.id for job in jobs.query(connection, limit=7, offset=3, **asked)] == plain[3:10]
+                        assert [job.id for job in jobs.query(connection, **asked)] == plain
 
 
 def _is_of(principal: Principal, job: jobs.Job) -> bool:

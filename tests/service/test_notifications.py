@@ -70,9 +70,9 @@ def recorded(tmp_path: Path) -> str:
     return copy_small_sweeps(tmp_path)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages are sent from this process, as their own process sends them: it is not the point of the test."""
+    """Messages are sent from this process, as their own process sends them: it is not the point of most tests."""
     monkeypatch.setattr("sweeps.service.notify.notifier.send", sending.deliver)
 
 
@@ -97,8 +97,9 @@ def states(engine: Engine) -> list[str]:
 
 
 def test_a_webhook_is_sent_the_best_result_what_it_beats_and_where_to_look(
-    engine: Engine, recorded: str, box: Mailbox
+    engine: Engine, recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sweeps.service.notify.notifier.send", sending.send)
     add_job(engine, "digits-1")
     notifier(engine, recorded, team=f"{box.url}/hooks/abc").step()
     assert len(box.received) == 1
@@ -119,7 +120,6 @@ def test_a_message_links_to_mlflows_pages_for_people_and_names_no_user(recorded:
     assert public.links == [("MLflow", f"https://runs.example.org{page}")]
 
 
-@pytest.mark.usefixtures("_no_process")
 def test_apprise_sends_to_all_that_it_knows(engine: Engine, recorded: str, box: Mailbox) -> None:
     add_job(engine, "digits-1")
     with mail_server() as mails:
@@ -134,7 +134,6 @@ def test_apprise_sends_to_all_that_it_knows(engine: Engine, recorded: str, box: 
 
 
 @on_both_databases
-@pytest.mark.usefixtures("_no_process")
 def test_a_sweep_is_told_of_once_though_two_services_watch(engine: Engine, recorded: str, box: Mailbox) -> None:
     add_job(engine, "digits-1")
     both = [notifier(engine, recorded, team=box.url) for _ in range(2)]
@@ -144,7 +143,6 @@ def test_a_sweep_is_told_of_once_though_two_services_watch(engine: Engine, recor
     assert len(box.received) == 1
 
 
-@pytest.mark.usefixtures("_no_process")
 def test_a_broken_channel_is_tried_again_ever_later_and_given_up_with_a_logged_line(
     engine: Engine, recorded: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -168,7 +166,6 @@ def test_a_broken_channel_is_tried_again_ever_later_and_given_up_with_a_logged_l
 
 
 @on_both_databases
-@pytest.mark.usefixtures("_no_process")
 def test_a_webhook_that_refuses_with_bytes_that_are_no_text_holds_up_no_other_channel(
     engine: Engine, recorded: str, box: Mailbox
 ) -> None:
@@ -181,6 +178,7 @@ def test_a_webhook_that_refuses_with_bytes_that_are_no_text_holds_up_no_other_ch
 def test_a_channel_that_never_answers_holds_nobody_up(
     engine: Engine, recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sweeps.service.notify.notifier.send", sending.send)
     monkeypatch.setattr(sending, "SEND_WITHIN_S", 2.0)  # a process starts within it, now or at the next attempt
     add_job(engine, "digits-1")
     released = threading.Event()
@@ -201,7 +199,6 @@ def test_a_channel_that_never_answers_holds_nobody_up(
         ("16 trials were started", "finished"),
     ],
 )
-@pytest.mark.usefixtures("_no_process")
 def test_a_spent_budget_is_told_as_one(engine: Engine, uri: str, box: Mailbox, tag: str, event: str) -> None:
     recorder = open_recorder(uri)
     recorder.trials.start("0", {"train.lr": 0.1}, "", 1)
@@ -216,7 +213,6 @@ def test_a_spent_budget_is_told_as_one(engine: Engine, uri: str, box: Mailbox, t
     assert (tag in box.received[0]["text"]) == tag.startswith("search.")
 
 
-@pytest.mark.usefixtures("_no_process")
 def test_a_job_that_left_no_record_is_told_with_its_error(engine: Engine, uri: str, box: Mailbox) -> None:
     add_job(engine, "digits-9", state="failed", error="scaling.num_workers=64: only 2 CPUs")
     notifier(engine, uri, team=box.url).step()
@@ -226,7 +222,6 @@ def test_a_job_that_left_no_record_is_told_with_its_error(engine: Engine, uri: s
     ]
 
 
-@pytest.mark.usefixtures("_no_process")
 def test_a_message_that_failed_while_the_clock_was_a_month_ahead_is_sent_when_it_is_right(
     engine: Engine, uri: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +237,6 @@ def test_a_message_that_failed_while_the_clock_was_a_month_ahead_is_sent_when_it
     assert states(engine) == ["sent"]
 
 
-@pytest.mark.usefixtures("_no_process")
 def test_a_record_that_cannot_be_read_holds_up_no_other_message(
     engine: Engine, recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,7 +268,6 @@ def test_what_was_cancelled_and_what_others_watch_is_not_told(engine: Engine, re
         assert None not in connection.execute(select(jobs.c.told)).scalars().all()
 
 
-@pytest.mark.usefixtures("_no_process")
 def test_who_watches_a_schedule_is_told_of_its_resumed_sweep(engine: Engine, recorded: str, box: Mailbox) -> None:
     for sweep, schedule in (("digits-1", "nightly"), ("digits-2", "hourly"), ("digits-0", None)):
         add_job(engine, sweep, makes=sweep, schedule=schedule, told=1.0)
@@ -284,7 +277,6 @@ def test_who_watches_a_schedule_is_told_of_its_resumed_sweep(engine: Engine, rec
     assert [each["text"].split("\n")[0] for each in box.received] == ["*digits-1 has ended*"]
 
 
-@pytest.mark.usefixtures("_no_process")
 def test_a_job_with_the_number_of_one_that_was_removed_is_told(engine: Engine, recorded: str, box: Mailbox) -> None:
     told = notifier(engine, recorded, team=box.url)
     add_job(engine, "digits-1")
@@ -303,7 +295,6 @@ NIGHT = Night(schedule="nightly", due=5.0, sweep="digits-1", settings=Nights(), 
 
 
 @pytest.mark.parametrize(("state", "error"), [("finished", None), ("stopped", "its window ended at 06:00")])
-@pytest.mark.usefixtures("_no_process")
 def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
     engine: Engine, recorded: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch, state: str, error: str | None
 ) -> None:
@@ -329,7 +320,6 @@ def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
     assert "It is worse by 3 than usual." in box.received[0]["text"]
 
 
-@pytest.mark.usefixtures("_no_process")
 def test_a_night_whose_sweep_failed_is_told_before_its_verdict_unless_it_is_repeated(
     engine: Engine, recorded: str, box: Mailbox
 ) -> None:

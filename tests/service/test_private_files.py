@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from sweeps.compose.service_config import compose_service
+from sweeps.config.service import Service
 from sweeps.driver.folder_access import make_folder
 from sweeps.files.whole_files import make_private
 from sweeps.folders.sweep_folder import COPY_FILE, LOG_FILE, SWEEP_FILE
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import save
 from sweeps.service import subprocesses
-from sweeps.service.app_context import _sweep_environment
 from sweeps.service.database.engine import open_database
+from sweeps.service.queue.runner import _sweep_environment
 from sweeps.tracking.journal import JOURNAL_FILE, Journal
 
 PASSWORD = "c0rrect-horse"
@@ -80,7 +81,7 @@ def test_no_process_that_the_service_starts_gets_the_databases_password_and_its_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWEEPS_DATABASE", URL)
-    assert "SWEEPS_DATABASE" not in _sweep_environment([])
+    assert "SWEEPS_DATABASE" not in _sweep_environment(Service())
     monkeypatch.setattr(subprocesses, "ENTRY", "print_environment")
     (tmp_path / "print_environment.py").write_text(
         "import json, os, sys; print(json.dumps([dict(os.environ), sys.argv]))"

@@ -114,10 +114,11 @@ class Nightly:
         self.end(f"night-{number}")
 
     def run_recorded(self, settings: Nights) -> None:
-        """The night of ``record_champion``, after its champion was made."""
+        """The night of ``record_champion``, after its champion was made; its verdict waits for repeats, if any."""
         copy_recorded("champion-and-night", record_champion, Path.cwd())  # the folder of ``uri``
         self.begin(1, settings)
         self.end("night-1")
+        self.judge.step()
 
     def begin(self, number: int, settings: Nights, tokens: Sequence[str] = TOKENS) -> list[str]:
         """Begin a night; return the overrides that its sweep gets from the nights before."""
@@ -229,28 +230,23 @@ def test_nights_of_another_space_or_metric_are_not_learned_from(nightly: Nightly
     assert "search.warm_start" not in parse_values(nightly.begin(4, Nights(), other))
 
 
-def test_a_champion_outside_of_tonights_space_stays_and_says_why(nightly: Nightly) -> None:
-    record(nightly.uri, "by-hand", [(at(5.0), 0.9)])
-    make_champion(nightly.uri, "by-hand", "0000")
-    nightly.run(1, Nights(champion=CHAMPION), [(at(0.01), 0.99)])
-    nightly.judge.step()
-    assert nightly.night(1).verdict == "kept"
-    assert "version 1, has train.lr=5.0, which is outside of tonight's space; widen it" in str(nightly.night(1).reason)
-
-
-@pytest.mark.parametrize(("decay", "verdict"), [(0.25, "kept"), (0.0, "repeating")])
-def test_a_champion_with_another_value_where_tonight_has_one_of_its_own_stays_and_says_why(
-    nightly: Nightly, decay: float, verdict: str
+@pytest.mark.parametrize(
+    ("lr", "decay", "outside"),
+    [(5.0, 0.0, "train.lr=5.0"), (0.001, 0.25, "train.weight_decay=0.25"), (0.001, 0.0, None)],
+)
+def test_a_champion_outside_of_tonights_space_or_with_another_value_where_tonight_has_one_stays_and_says_why(
+    nightly: Nightly, lr: float, decay: float, outside: str | None
 ) -> None:
-    record(nightly.uri, "by-hand", [({**at(0.001), "train.weight_decay": decay, "seed": 7}, 0.9)])
+    record(nightly.uri, "by-hand", [({**at(lr), "train.weight_decay": decay, "seed": 7}, 0.9)])
     make_champion(nightly.uri, "by-hand", "0000")
     nightly.begin(1, Nights(champion=CHAMPION), [*TOKENS, "train.weight_decay=0.0"])
     record(nightly.uri, "night-1", [(at(0.01), 0.99)])
     nightly.end("night-1")
     nightly.judge.step()
     night = nightly.night(1)
-    assert night.verdict == verdict
-    assert ("has train.weight_decay=0.25, which is outside of tonight's space" in str(night.reason)) is (decay > 0)
+    assert night.verdict == ("repeating" if outside is None else "kept")
+    if outside is not None:
+        assert f"version 1, has {outside}, which is outside of tonight's space; widen it" in str(night.reason)
 
 
 @pytest.mark.parametrize("reads", ["preparation.load_earlier", "champion_version.load_sweep"])
@@ -328,7 +324,6 @@ def test_a_champion_that_somebody_makes_while_a_challenger_is_registered_stays(
     made = list[str]()
     monkeypatch.setattr(CommandLines, "register", register)
     nightly.run_recorded(Nights(champion=CHAMPION))
-    nightly.judge.step()
     nightly.repeat(1, {0.001: [0.90, 0.91, 0.92], 0.01: [0.94, 0.95, 0.96]})
     nightly.judge.step()
     assert (nightly.night(1).verdict, nightly.night(1).version) == ("kept", made[0])
@@ -359,7 +354,6 @@ def test_a_report_is_made_again_once_mlflow_answers_again(
 
 def test_a_challenger_that_is_better_by_more_than_noise_becomes_champion(nightly: Nightly) -> None:
     nightly.run_recorded(Nights(champion=CHAMPION))
-    nightly.judge.step()
     nightly.repeat(1, {0.001: [0.90, 0.91, 0.92], 0.01: [0.94, 0.95, 0.96]})
     make_champion(nightly.uri, "night-1-repeats", "0005")
     MlflowClient(nightly.uri).set_registered_model_alias("digits", "champion", "1")  # the alias was not moved yet
@@ -372,7 +366,6 @@ def test_a_challenger_that_is_better_by_more_than_noise_becomes_champion(nightly
 
 def test_a_challenger_that_is_not_better_by_more_than_noise_leaves_the_champion(nightly: Nightly) -> None:
     nightly.run_recorded(Nights(champion=CHAMPION))
-    nightly.judge.step()
     nightly.repeat(1, {0.001: [0.90, 0.93, 0.96], 0.01: [0.92, 0.94, 0.97]})
     nightly.judge.step()
     assert (nightly.night(1).verdict, nightly.night(1).version) == ("kept", "1")
@@ -410,9 +403,11 @@ def test_nothing_is_repeated_when_the_champion_is_best(nightly: Nightly) -> None
 
 
 def test_without_repeats_the_nights_own_trials_and_the_given_noise_decide(nightly: Nightly) -> None:
-    nightly.run_recorded(Nights(champion=ONE_LOOK, noise=0.01, regression=None))
+    copy_recorded("champion-and-night", record_champion, Path.cwd())
     make_champion(nightly.uri, "night-1", "0001")
     MlflowClient(nightly.uri).set_registered_model_alias("digits", "champion", "1")
+    nightly.begin(1, Nights(champion=ONE_LOOK, noise=0.01, regression=None))
+    nightly.end("night-1")
     nightly.judge.step()
     assert (nightly.night(1).verdict, nightly.night(1).version) == ("promoted", "2")
 
@@ -481,7 +476,6 @@ def test_a_night_without_a_record_or_a_value_has_failed(nightly: Nightly) -> Non
 @on_both_databases
 def test_a_night_whose_sweep_mlflow_has_lost_keeps_the_champion_and_holds_up_no_later_one(nightly: Nightly) -> None:
     nightly.run_recorded(Nights(champion=CHAMPION))
-    nightly.judge.step()
     nightly.repeat(1, {0.001: [0.90, 0.91, 0.92], 0.01: [0.94, 0.95, 0.96]})
     MlflowClient(nightly.uri).delete_run(load_sweep(nightly.uri, "night-1").mlflow.run_id)
     nightly.begin(2, Nights())
@@ -543,7 +537,6 @@ def test_a_challenger_that_cannot_be_registered_leaves_the_champion_and_holds_up
         return found
 
     nightly.run_recorded(Nights(champion=CHAMPION))
-    nightly.judge.step()
     nightly.repeat(1, {0.001: [0.90, 0.91, 0.92], 0.01: [0.94, 0.95, 0.96]})
     nightly.begin(2, Nights())
     nightly.end("night-2")
@@ -566,7 +559,6 @@ def test_a_challenger_that_cannot_be_registered_leaves_the_champion_and_holds_up
 
 def test_repeats_that_could_not_start_in_time_leave_the_champion_and_say_so(nightly: Nightly) -> None:
     nightly.run_recorded(Nights(champion=CHAMPION))
-    nightly.judge.step()
     with writing(nightly.engine) as connection:
         jobs.set_values(connection, nightly.job("night-1-repeats").id, end_by=1.0)
         jobs.expire(connection, 2.0)

@@ -60,10 +60,7 @@ def start(api: Api, job: Job | int) -> dict[str, str]:
     if isinstance(job, int):
         with api.service.database.connect() as connection:
             job = jobs.find(connection, job)
-    found: dict[str, str] = {}
-    for check in api.service.runner.checks:
-        found |= check(job)
-    return found
+    return dict(api.service.runner.check(job))
 
 
 def queued(api: Api, request: Request, sweep: str, user: str = "bob") -> Job:
@@ -228,6 +225,8 @@ def test_no_sweep_takes_the_place_of_a_file_of_the_service(asking: Asking, name:
     [
         ((), ("audit.jsonl", "service.log", "service.db")),
         (("database=postgresql+psycopg://host/sweeps", "log.file=logs/digits"), ("audit.jsonl",)),
+        # A folder `runs.db-journal` would be in the way of SQLite: the store could not be opened any more.
+        (("database=sqlite://", "tracking_uri=sqlite:///outputs/runs.db"), ("audit.jsonl", "service.log", "runs.db")),
     ],
 )
 def test_only_files_in_the_folder_of_the_sweeps_are_in_the_way_of_names(settings: tuple[str, ...], own: object) -> None:

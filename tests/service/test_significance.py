@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sweeps.config.nights import Regression
+from sweeps.config.nights import Nights, Regression
 from sweeps.search.significance import duel, pooled_deviation
-from sweeps.service.nights.verdict import compare_with_earlier
-
-# --- what the noise says ------------------------------------------------------------------------------------------
+from sweeps.service.nights.night import Night
+from sweeps.service.nights.verdict import after_sweep
 
 
 def test_the_noise_is_the_deviation_within_groups_and_not_between_them() -> None:
@@ -28,14 +29,21 @@ def test_a_challenger_wins_by_more_than_so_many_deviations_of_the_difference(mod
     assert not duel(mode, challengers, champions, 0.0, 2.0).won
 
 
+def regression(best: float, earlier: Sequence[float], noise: float | None, **rule: Any) -> str:
+    """Why a night is worse than earlier ones; empty if it is not."""
+    settings = Nights(regression=Regression(**rule), champion=None)
+    sweep: dict[str, Any] = {"schedule": "s", "due": 1.0, "sweep": "night", "metric": "acc", "mode": "max"}
+    night = Night(**sweep, settings=settings, best=best, noise=noise)
+    found = after_sweep(night, [replace(night, best=each) for each in earlier], champion_is_best=False)
+    return found[1] if found is not None and found[0] == "regression" else ""
+
+
 def test_a_night_may_differ_by_the_noise_and_by_what_nights_differ_anyway() -> None:
-    rule = Regression(standard_deviations=3.0)
-    assert compare_with_earlier("max", 0.9, [], 0.01, rule) is None
-    assert compare_with_earlier("max", 0.9, [0.95], None, rule) is None
-    steady = compare_with_earlier("max", 0.90, [0.95, 0.951, 0.949], 0.01, rule)
-    wild = compare_with_earlier("max", 0.90, [0.95, 0.99, 0.91], 0.01, rule)
-    better = compare_with_earlier("max", 0.99, [0.95, 0.951, 0.949], 0.01, rule)
-    assert [each is not None and each.worse for each in (steady, wild, better)] == [True, False, False]
+    assert not regression(0.9, [], 0.01)
+    assert not regression(0.9, [0.95], None)
+    assert regression(0.90, [0.95, 0.951, 0.949], 0.01)
+    assert not regression(0.90, [0.95, 0.99, 0.91], 0.01)
+    assert not regression(0.99, [0.95, 0.951, 0.949], 0.01)
 
 
 def test_where_equal_trainings_give_equal_values_a_difference_counts_from_the_one_that_is_set() -> None:
@@ -46,14 +54,10 @@ def test_where_equal_trainings_give_equal_values_a_difference_counts_from_the_on
 
 
 def test_a_noise_of_0_makes_no_regression_of_nights_that_differ_by_their_data() -> None:
-    rule = Regression(min_change=0.01)
-    assert compare_with_earlier("max", 0.94, [0.95], 0.0, rule) is None
-    alike = [compare_with_earlier("max", best, [0.95, 0.95, 0.95], 0.0, rule) for best in (0.945, 0.93)]
-    assert [each is not None and each.worse for each in alike] == [False, True]
+    assert not regression(0.94, [0.95], 0.0, min_change=0.01)
+    assert not regression(0.945, [0.95, 0.95, 0.95], 0.0, min_change=0.01)
+    assert regression(0.93, [0.95, 0.95, 0.95], 0.0, min_change=0.01)
 
 
 def test_only_so_many_nights_before_are_looked_at() -> None:
-    rule = Regression(nights=2)
-    beside = compare_with_earlier("max", 0.9, [0.1, 0.1, 0.1, 0.95, 0.95], 0.01, rule)
-    assert beside is not None
-    assert beside.usual == 0.95
+    assert "worse than the usual 0.95 by 0.05" in regression(0.9, [0.1, 0.1, 0.1, 0.95, 0.95], 0.01, nights=2)

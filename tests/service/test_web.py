@@ -261,3 +261,5 @@ def test_the_list_says_a_mistake_in_the_address(client: TestClient) -> None:
     answer = client.get("/?page=0")
     assert answer.status_code == 422
     assert "page" in answer.text
+    for change in ("cancel", "priority"):  # no database has a number of so many digits
+        assert client.post(f"/jobs/{10**20}/{change}", data={"priority": "1"}).status_code == 422

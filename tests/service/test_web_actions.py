@@ -109,6 +109,40 @@ def test_one_trial_is_told_to_stop_and_a_trial_that_does_not_run_cannot_be(
     recorder.close("finished")
 
 
+@pytest.mark.parametrize(
+    ("state", "told", "is_noted"),
+    [
+        ("queued", "It was removed from the queue.", True),
+        ("running", "It was asked to stop.", True),
+        ("finished", "It had already ended.", False),
+    ],
+)
+def test_who_cancels_a_job_that_has_started_or_ended_meanwhile_is_told_so(
+    api: Api, client: TestClient, state: str, told: str, *, is_noted: bool
+) -> None:
+    job = api.submit(f"cancelled-{state}")
+    with writing(api.service.database) as connection:
+        jobs.set_values(connection, job.id, state=state)
+    answer = client.post(f"/jobs/{job.id}/cancel")
+    assert told in client.get(answer.headers["location"]).text
+    assert any(each.about.get("job") == job.id for each in api.service.audit.read(10)[0]) is is_noted
+    with writing(api.service.database) as connection:
+        jobs.set_values(connection, job.id, state="stopped")
+
+
+def test_a_sweep_that_has_ended_is_said_to_be_in_the_queue_when_it_is_to_be_extended(
+    api: Api, client: TestClient
+) -> None:
+    folder = api.service.config.output_dir
+    plan = make_plan(["conf=digits", f"output_dir={folder}", f"tracking.uri={api.uri}"], [], "ended", "")
+    assert not open_recorder(api.uri, "ended", folder=plan.folder).close("stopped")
+    save(plan)
+    answer = client.post("/sweeps/ended/extend", data={"changes": "search.num_trials=40"})
+    assert answer.headers["location"] == "/sweeps/ended?done=submitted", answer.text
+    jobs_of = client.get(f"{API}/sweeps/ended/jobs").json()
+    assert client.post(f"{API}/jobs/{jobs_of[0]['id']}/cancel").json()["state"] == "cancelled"
+
+
 def test_sweeps_are_compared_side_by_side(client: TestClient) -> None:
     assert 'href="/compare?sweep=mine"' in client.get("/sweeps/mine").text
     form = client.get("/compare?sweep=mine").text

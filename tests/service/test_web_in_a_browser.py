@@ -46,12 +46,6 @@ def running(folder: Path) -> Iterator[Recorder]:
     recorder.close("finished")
 
 
-@pytest.fixture(autouse=True)
-def _store_of_sweeps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let sweeps be recorded where the service looks, as `serve` does."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
-
-
 @pytest.fixture(scope="module")
 def server(folder: Path, running: Recorder) -> Iterator[WebServer]:
     with answering(folder) as server:

@@ -137,11 +137,7 @@ def archive(operations: Reads, name: Name) -> Response:
 
 
 def _page(record: SweepRecord) -> Path:
-    """Return the path of a report's page.
-
-    Raises:
-        UnknownName: The report has not been made.
-    """
+    """Return the path of a report's page, or raise ``UnknownName`` if the report has not been made."""
     page = existing_report(record)
     if page is None:
         raise UnknownName(f"{record.sweep} has no report yet; `python -m sweeps report {record.sweep}` makes it")

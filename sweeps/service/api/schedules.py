@@ -45,11 +45,7 @@ class ScheduleBody(Body):
     the status 409. Null: overwrite any state."""
 
     def settings(self, principal: Principal) -> Settings:
-        """Return the schedule.
-
-        Raises:
-            ConfigError: Names every mistake, one per line.
-        """
+        """Return the schedule, or raise ``ConfigError`` with every mistake, one per line."""
         own = {"user": principal.user, "project": project_of(principal, None)}
         return read_as(Settings, {**own, **self.schedule})
 

@@ -269,11 +269,8 @@ Admin = Annotated[Principal, Depends(admin)]
 
 
 def scraper(principal: Annotated[Principal, Depends(authenticated)]) -> None:
-    """Dependency of the metrics, which concern all users: for tokens of the role ``metrics``, and admins.
-
-    Raises:
-        HTTPException: Status 403 for others.
-    """
+    """Dependency of the metrics, which concern all users: for tokens of the role ``metrics``, and admins; others get
+    status 403."""
     if principal.role not in ("metrics", "admin"):
         raise HTTPException(403, f"this requires a token with the role metrics; yours has {principal.role}")
 

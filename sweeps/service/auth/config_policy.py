@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,6 +105,7 @@ class ConfigPolicy:
             ConfigError: Names everything that is not allowed, one item a line.
         """
         _check_sizes(composition, self._access)
+        sweep_exists = cache(sweep_exists)  # all values of a space come with the same earlier sweeps
         raise_mistakes(
             f"{refusal.path}={_short(refusal.value)}: {refusal.reason}"
             for each in _all_configs(composition)
@@ -139,22 +141,27 @@ class ConfigPolicy:
 
     def _refusal(self, reach: Reach, value: Any) -> str | None:
         """Return the reason why a single value is refused; None if it is allowed."""
-        if reach is Reach.TARGET:
-            return _refusal_of_target(value, self._access.allowed_targets)
-        if reach is Reach.SOURCE:
-            return self._paths.refusal(value) if isinstance(value, str) else "must be a text"
-        if reach is Reach.TRIALS:
-            return self._paths.refusal_of_records(value) if isinstance(value, str) else "must be a text"
-        checks: dict[Reach, tuple[Callable[[Any], bool], str]] = {
-            Reach.REMOTE_CODE: (_is_false, "code from the hub does not run through the service; leave it false"),
-            Reach.WORD: (_is_word, "must be one word, without a slash: code from the hub does not run here"),
-            Reach.STORE: (self._is_own_store, "sweeps of the service are recorded in its own store; leave it out"),
-            Reach.CLUSTER: (self._is_cluster, f"sweeps of the service run on {' or '.join(CLUSTERS)}; leave it out"),
-            Reach.LAUNCH: (lambda _: False, "is for `submit`: sweeps of the service are not submitted; leave it out"),
-            Reach.FOLDER: (self._is_output_dir, "sweeps of the service are written to its own folder; leave it out"),
-        }
-        is_allowed, refusal = checks.get(reach, (lambda _: True, ""))
-        return None if is_allowed(value) else refusal
+        refusal: str | None = None
+        match reach:
+            case Reach.TARGET:
+                refusal = _refusal_of_target(value, self._access.allowed_targets)
+            case Reach.SOURCE:
+                refusal = self._paths.refusal(value) if isinstance(value, str) else "must be a text"
+            case Reach.TRIALS:
+                refusal = self._paths.refusal_of_records(value) if isinstance(value, str) else "must be a text"
+            case Reach.REMOTE_CODE if value is not False:
+                refusal = "code from the hub does not run through the service; leave it false"
+            case Reach.WORD if not (isinstance(value, str) and WORD.fullmatch(value)):
+                refusal = "must be one word, without a slash: code from the hub does not run here"
+            case Reach.STORE if not self._is_own_store(value):
+                refusal = "sweeps of the service are recorded in its own store; leave it out"
+            case Reach.CLUSTER if value not in (*CLUSTERS, *self._access.allowed_uris):
+                refusal = f"sweeps of the service run on {' or '.join(CLUSTERS)}; leave it out"
+            case Reach.LAUNCH:
+                refusal = "is for `submit`: sweeps of the service are not submitted; leave it out"
+            case Reach.FOLDER if not self._is_output_dir(value):
+                refusal = "sweeps of the service are written to its own folder; leave it out"
+        return refusal
 
     def _refusals_of_arguments(self, value: Any) -> Iterator[tuple[Any, str]]:
         if isinstance(value, Mapping):
@@ -176,9 +183,6 @@ class ConfigPolicy:
         """Whether ``access.allowed_env`` allows an environment variable, by its name or by a prefix with ``*``."""
         allowed = self._access.allowed_env
         return any(name == each or (each.endswith("*") and name.startswith(each[:-1])) for each in allowed)
-
-    def _is_cluster(self, value: Any) -> bool:
-        return value in (*CLUSTERS, *self._access.allowed_uris)
 
     def _is_output_dir(self, value: Any) -> bool:
         try:
@@ -272,14 +276,6 @@ def _refusals_of_constraints(constraints: Sequence[Any]) -> Iterator[tuple[Any, 
         read = [path for path in paths if path.partition(".")[0] in UNREADABLE]
         if read:
             yield text, f"{', '.join(read)} cannot be read through the service; leave the condition out"
-
-
-def _is_false(value: Any) -> bool:
-    return value is False
-
-
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and WORD.fullmatch(value) is not None
 
 
 def _short(value: Any) -> str:

@@ -191,11 +191,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def check_json(body: bytes, max_depth: int) -> None:
-    """Check a JSON body.
-
-    Raises:
-        HTTPException: Status 400: the body is not valid JSON, or too deep for Python.
-    """
+    """Raise ``HTTPException`` with status 400 if a JSON body is not valid, or too deep for Python."""
     depth = 0
     for bracket in STRINGS.sub(b"", body).translate(None, NO_BRACKETS):
         depth += 1 if bracket in b"[{" else -1

@@ -57,11 +57,8 @@ def visible(principal: Principal, job: Owned | None) -> bool:
 
 
 def project_of(principal: Principal, requested: str | None) -> str:
-    """Return the project of a new sweep: the requested one, else the principal's first, else the user's name.
-
-    Raises:
-        UnknownName: The requested project is not one of the principal's.
-    """
+    """Return the project of a new sweep: the requested one, else the principal's first, else the user's name. Raise
+    ``UnknownName`` if the requested one is not the principal's."""
     if requested is None:
         return principal.projects[0] if principal.projects else principal.user
     if principal.role == "admin" or requested == principal.user or requested in principal.projects:
@@ -71,11 +68,7 @@ def project_of(principal: Principal, requested: str | None) -> str:
 
 
 def check_priority(principal: Principal, priority: int, access: Access) -> None:
-    """Check a job's priority.
-
-    Raises:
-        ConfigError: The priority is higher than the principal's role may give.
-    """
+    """Raise ``ConfigError`` if a job's priority is higher than the principal's role may give."""
     if not principal.may("admin") and priority > access.runner_priority:
         raise ConfigError(
             f"priority={priority}: the highest that a token with the role {principal.role} may give is "

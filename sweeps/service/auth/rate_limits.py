@@ -20,11 +20,8 @@ BUSY_RETRY_S = 5
 
 @contextmanager
 def turn(semaphore: threading.Semaphore, wait_s: float, refusal: str) -> Iterator[None]:
-    """Wait at most some seconds until fewer are at work than a semaphore allows.
-
-    Raises:
-        HTTPException: Status 429, if they still are too many.
-    """
+    """Wait at most some seconds until fewer are at work than a semaphore allows; raise ``HTTPException`` with status
+    429 if they still are too many."""
     if not semaphore.acquire(timeout=wait_s):
         raise HTTPException(429, refusal, {"Retry-After": str(BUSY_RETRY_S)})
     try:
@@ -34,7 +31,8 @@ def turn(semaphore: threading.Semaphore, wait_s: float, refusal: str) -> Iterato
 
 
 class RateLimits:
-    """Counts requests by token or address."""
+    """Counts requests by token or address. Where there were too many, each method raises ``HTTPException`` with status
+    429."""
 
     def __init__(self, access: Access) -> None:
         self._counter = SlidingWindowCounterRateLimiter(MemoryStorage())
@@ -44,29 +42,17 @@ class RateLimits:
         self._expensive = threading.BoundedSemaphore(access.expensive_at_once)
 
     def count_request(self, client: str, *, changes: bool) -> None:
-        """Count a request of a client, identified by its token or its address.
-
-        Raises:
-            HTTPException: Status 429, if there were too many.
-        """
+        """Count a request of a client, identified by its token or its address."""
         self._count(self._requests, client)
         if changes:
             self._count(self._changes, client)
 
     def count_refusal(self, address: str) -> None:
-        """Count a request without a valid token.
-
-        Raises:
-            HTTPException: Status 429, if there were too many.
-        """
+        """Count a request without a valid token."""
         self._count(self._refusals, address)
 
     def check_refusals(self, address: str) -> None:
-        """Check the refused requests of an address without counting one.
-
-        Raises:
-            HTTPException: Status 429, if there were too many.
-        """
+        """Check the refused requests of an address without counting one."""
         if not self._counter.test(self._refusals, address):
             raise self._too_many(self._refusals, address)
 

@@ -23,11 +23,7 @@ OPERATORS = ("schedule", "service")
 
 
 def check_conf(conf: str) -> None:
-    """Check the name of a config.
-
-    Raises:
-        ConfigError: The name is that of a file.
-    """
+    """Raise ``ConfigError`` if the name of a config is that of a file."""
     if not CONF.fullmatch(conf) or conf.endswith((".yaml", ".yml")):
         raise ConfigError(f"conf={conf[:100]}: give the name of a config of the service, not a file")
 

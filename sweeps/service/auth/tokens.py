@@ -7,9 +7,10 @@ import hashlib
 import re
 import secrets
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import ColumnElement, Connection, RowMapping, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, insert, select, update
 
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.service.auth.permissions import ROLES, Principal, Role
@@ -102,15 +103,11 @@ def create(
 
 def list_tokens(connection: Connection) -> list[Token]:
     """Return all tokens, including revoked and expired ones, oldest first."""
-    return [_token(row) for row in connection.execute(select(tables.tokens).order_by(tables.tokens.c.id)).mappings()]
+    return _tokens(connection, select(tables.tokens).order_by(tables.tokens.c.id))
 
 
 def revoke(connection: Connection, number: int, now: float) -> Token:
-    """Revoke a token and its sessions with immediate effect.
-
-    Raises:
-        UnknownName: There is no such token.
-    """
+    """Revoke a token and its sessions with immediate effect; raise ``UnknownName`` if there is no such token."""
     valid = (tables.tokens.c.id == number, tables.tokens.c.revoked.is_(None))
     connection.execute(update(tables.tokens).where(*valid).values(revoked=now))
     return _find(connection, number)
@@ -119,11 +116,11 @@ def revoke(connection: Connection, number: int, now: float) -> Token:
 def find_valid(connection: Connection, secret: str, now: float) -> Token | None:
     """Return the valid token with this secret; None if there is none. The lookup by hash takes a time that reveals
     nothing about the secret."""
-    return _if_valid(_first(connection, tables.tokens.c.digest == digest(secret)), now)
+    return _find_valid(connection, tables.tokens.c.digest == digest(secret), now)
 
 
 def find_valid_by_id(connection: Connection, number: int, now: float) -> Token | None:
-    return _if_valid(_first(connection, tables.tokens.c.id == number), now)
+    return _find_valid(connection, tables.tokens.c.id == number, now)
 
 
 def rights_of(connection: Connection, user: str, project: str, now: float) -> Principal:
@@ -133,8 +130,7 @@ def rights_of(connection: Connection, user: str, project: str, now: float) -> Pr
     if not any_made(connection):
         return Principal(user, "admin")  # like permissions.LOCAL
     own = (tables.tokens.c.user == user) & (tables.tokens.c.role != "metrics")  # which gives no access to sweeps
-    found = connection.execute(select(tables.tokens).where(own)).mappings()
-    valid = [token for row in found if (token := _token(row)).is_valid(now)]
+    valid = [token for token in _tokens(connection, select(tables.tokens).where(own)) if token.is_valid(now)]
     if not valid:
         return Principal(user, "run", (project,))
     role = max((token.role for token in valid), key=ROLES.index)
@@ -162,21 +158,16 @@ def admin_exists(connection: Connection, now: float) -> bool:
 
 
 def _find(connection: Connection, number: int) -> Token:
-    token = _first(connection, tables.tokens.c.id == number)
-    if token is None:
+    found = _tokens(connection, select(tables.tokens).where(tables.tokens.c.id == number))
+    if not found:
         raise UnknownName(f"there is no token {number}; `python -m sweeps token list` shows all")
-    return token
+    return found[0]
 
 
-def _first(connection: Connection, condition: ColumnElement[bool]) -> Token | None:
-    row = connection.execute(select(tables.tokens).where(condition)).mappings().one_or_none()
-    return None if row is None else _token(row)
+def _find_valid(connection: Connection, condition: ColumnElement[bool], now: float) -> Token | None:
+    found = _tokens(connection, select(tables.tokens).where(condition))
+    return next((token for token in found if token.is_valid(now)), None)
 
 
-def _if_valid(token: Token | None, now: float) -> Token | None:
-    return token if token is not None and token.is_valid(now) else None
-
-
-def _token(row: RowMapping) -> Token:
-    values = {name: value for name, value in row.items() if name != "digest"}
-    return Token(**{**values, "projects": tuple(values["projects"])})
+def _tokens(connection: Connection, statement: Select[Any]) -> list[Token]:
+    return [Token.model_validate(dict(row)) for row in connection.execute(statement).mappings()]

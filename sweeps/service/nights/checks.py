@@ -9,11 +9,7 @@ from sweeps.registry.model_names import check_registration
 
 
 def check_nights(settings: Nights, plan: Plan) -> None:
-    """Check the settings of nights.
-
-    Raises:
-        ConfigError: The sweep does not allow these settings.
-    """
+    """Raise ``ConfigError`` if a sweep does not allow the settings of its nights."""
     champion = settings.champion
     if champion is None:
         return

@@ -34,20 +34,13 @@ class CommandLines:
         self._uri, self._locks = uri, output_dir / LOCKS
 
     def register(self, sweep: str, trial: str, model: str) -> str:
-        """Register a trial's checkpoint as a version of a model without an alias, and return the version.
-
-        Raises:
-            SweepsError: The checkpoint cannot be registered.
-        """
+        """Register a trial's checkpoint as a version of a model without an alias, and return the version; raise
+        ``SweepsError`` if that fails."""
         arguments = ["best", sweep, "--trial", trial, "--register", model, "--alias", "", "--json"]
         return str(json.loads(self._run(arguments, REGISTER_TIMEOUT_S))["model"]["version"])
 
     def report(self, sweep: str) -> None:
-        """Make a sweep's report again.
-
-        Raises:
-            SweepsError: The report cannot be made.
-        """
+        """Make a sweep's report again; raise ``SweepsError`` if that fails."""
         self._run(["report", sweep], REPORT_TIMEOUT_S)
 
     def _run(self, arguments: list[str], timeout_s: float) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-from sweeps.config.nights import Champion, Regression
-from sweeps.config.search import Mode
+from sweeps.config.nights import Champion
 from sweeps.search.significance import duel, gain, pooled_deviation, rounding
 from sweeps.service.nights.night import Night, Verdict
 
@@ -42,16 +40,30 @@ def after_sweep(night: Night, before: Sequence[Night], *, champion_is_best: bool
 
 
 def _regression(night: Night, best: float, before: Sequence[Night]) -> str | None:
+    """Return the reason why a night is worse than earlier ones. Nights differ by their seeds (the noise) and by their
+    data (the spread between nights); the larger of both determines the allowed difference.
+
+    Returns:
+        The reason; None if the night is not worse, or if there is too little data: no earlier night, or neither a noise
+            that was measured nor a spread.
+    """
     rule = night.settings.regression
     if rule is None:
         return None
-    bests = [each.best for each in before if each.best is not None]
-    comparison = compare_with_earlier(night.mode, best, bests, night.noise, rule)
-    if comparison is None or not comparison.worse:
+    bests = [each.best for each in before if each.best is not None][-rule.nights :]
+    spread = stdev(bests) if len(bests) >= MIN_NIGHTS_FOR_SPREAD else None
+    # Noise 0 is left out: equal trainings gave equal values, but nights also differ by their data.
+    known = [each for each in (night.noise or None, spread) if each is not None]
+    if not bests or not known:
+        return None
+    usual = median(bests)
+    loss = -gain(night.mode, best, usual)
+    allowed = max(rule.standard_deviations * max(known), rule.min_change, rounding(best, usual))
+    if loss <= allowed:
         return None
     return (
-        f"Its best {night.metric}, {best:.5g}, is worse than the usual {comparison.usual:.5g} by {comparison.loss:.2g}"
-        f", and nights differ by up to {comparison.allowed:.2g}. Nothing is promoted."
+        f"Its best {night.metric}, {best:.5g}, is worse than the usual {usual:.5g} by {loss:.2g}, and nights differ by "
+        f"up to {allowed:.2g}. Nothing is promoted."
     )
 
 
@@ -80,41 +92,3 @@ def after_repeats(night: Night, settings: Champion) -> Found:
     if result.won:
         return "promoted", f"A new champion: {words}, better by {result.gain:.2g}, which is more than {needed}."
     return "kept", f"The champion stays: {words} is not better by more than {needed}."
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Result of comparing a night with earlier ones."""
-
-    usual: float
-    """Median of the earlier best values."""
-    loss: float
-    """Difference by which tonight's best value is worse."""
-    allowed: float
-    """Difference above which the night is a regression."""
-
-    @property
-    def worse(self) -> bool:
-        """Whether the night is a regression."""
-        return self.loss > self.allowed
-
-
-def compare_with_earlier(
-    mode: Mode, best: float, before: Sequence[float], noise: float | None, rule: Regression
-) -> Comparison | None:
-    """Compare a night's best value with earlier ones. Nights differ by their seeds (the noise) and by their data (the
-    spread between nights); the larger of both determines the allowed difference.
-
-    Returns:
-        The comparison; None if there is too little data: no earlier night, or neither a noise that was measured nor a
-            spread.
-    """
-    before = before[-rule.nights :]
-    spread = stdev(before) if len(before) >= MIN_NIGHTS_FOR_SPREAD else None
-    # Noise 0 is left out: equal trainings gave equal values, but nights also differ by their data.
-    known = [each for each in (noise or None, spread) if each is not None]
-    if not before or not known:
-        return None
-    usual = median(before)
-    allowed = max(rule.standard_deviations * max(known), rule.min_change, rounding(best, usual))
-    return Comparison(usual, -gain(mode, best, usual), allowed)

@@ -24,11 +24,8 @@ SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*(?=://)")
 
 
 def addresses(channels: Sequence[Channel]) -> dict[str, str]:
-    """Return the address of each channel, by name.
-
-    Raises:
-        ConfigError: Names every missing or invalid address, one per line.
-    """
+    """Return the address of each channel, by name; raise ``ConfigError`` with every missing or invalid one, one per
+    line."""
     found: dict[str, str] = {}
     mistakes = []
     for index, channel in enumerate(channels):
@@ -45,11 +42,7 @@ def addresses(channels: Sequence[Channel]) -> dict[str, str]:
 
 
 def check_address(address: str, key: str) -> None:
-    """Check an address.
-
-    Raises:
-        ConfigError: The address is invalid; the message does not show it.
-    """
+    """Raise ``ConfigError``, whose message does not show the address, if an address is invalid."""
     scheme = SCHEME.match(address)
     if scheme is None:
         raise ConfigError(

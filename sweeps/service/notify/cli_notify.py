@@ -31,11 +31,7 @@ ATTEMPTS = 5
 
 
 def checked_addresses() -> list[str]:
-    """Return the addresses in the environment.
-
-    Raises:
-        ConfigError: An address is invalid.
-    """
+    """Return the addresses in the environment, or raise ``ConfigError`` if one is invalid."""
     addresses = os.environ.get(VARIABLE, "").split()
     for address in addresses:
         check_address(address, VARIABLE)

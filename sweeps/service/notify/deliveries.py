@@ -58,7 +58,6 @@ def claim(engine: Engine, channel: str, now: float) -> Delivery | None:
 
 
 def mark_sent(engine: Engine, delivery: Delivery) -> None:
-    """Record a successful delivery."""
     _set(engine, delivery, state="sent", error=None)
 
 

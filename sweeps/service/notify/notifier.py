@@ -30,8 +30,6 @@ STOP_TIMEOUT_S = 5.0
 """Maximum seconds to wait for a message that is being sent; the next service sends an interrupted one again."""
 MAX_WAIT_S = 600.0
 """Maximum seconds to wait for the record of an ended sweep."""
-SILENT = ("cancelled",)
-"""Final states without a message, unless a time limit has ended a job that had started."""
 
 
 class Notifier(Poller):
@@ -77,7 +75,8 @@ class Notifier(Poller):
 
     def _message(self, job: Row[Any]) -> Message | str | None:
         """Return the message about a job; None for no message, "later" while the result is unknown."""
-        if not self._channels or (job.state in SILENT and not (job.attempts and job.error)):
+        is_silent = job.state == "cancelled" and not (job.attempts and job.error)  # unless a time limit has ended it
+        if not self._channels or is_silent:
             return None
         with self._engine.connect() as connection:
             night = find(connection, job.sweep)

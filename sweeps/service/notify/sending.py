@@ -76,17 +76,13 @@ def send_in_background(address: str, message: Document, attempts: int, log: IO[s
 def deliver(address: str, message: Document) -> str | None:
     """Send a message from this process; return the error without secrets, or None."""
     try:
-        _deliver(address, message)
+        if address.partition("://")[0].lower() in WEBHOOK:
+            _post(address, message)
+        else:
+            _send_by_apprise(address, message)
     except Exception as error:  # noqa: BLE001 - any error is a reason to try again
         return without_secrets(str(error) or type(error).__name__, address)
     return None
-
-
-def _deliver(address: str, message: Document) -> None:
-    if address.partition("://")[0].lower() in WEBHOOK:
-        _post(address, message)
-    else:
-        _send_by_apprise(address, message)
 
 
 def _post(address: str, message: Document) -> None:

@@ -105,11 +105,7 @@ _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discrimina
 
 
 def read_request(document: Mapping[str, Any]) -> Request:
-    """Return the request of a job's row.
-
-    Raises:
-        ConfigError: The document is not a request.
-    """
+    """Return the request of a job's row, or raise ``ConfigError`` if the document is none."""
     try:
         return _REQUEST.validate_python(document)
     except ValidationError as error:

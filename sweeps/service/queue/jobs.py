@@ -121,11 +121,7 @@ class Job(JobFields):
 
 
 def check_waiting(connection: Connection, user: str, most: int | None) -> None:
-    """Check that a user may queue another job.
-
-    Raises:
-        UserError: The user already has the maximum number of queued jobs.
-    """
+    """Raise ``UserError`` if a user already has the maximum number of queued jobs."""
     waiting = select(func.count()).where(_jobs.c.user == user, _jobs.c.state == QUEUED)
     if most is not None and connection.execute(waiting).scalar_one() >= most:
         raise UserError(
@@ -179,11 +175,7 @@ def submit(
 
 
 def find(connection: Connection, number: int) -> Job:
-    """Return a job.
-
-    Raises:
-        UnknownName: There is no such job.
-    """
+    """Return a job, or raise ``UnknownName``."""
     row = connection.execute(select(_jobs).where(_jobs.c.id == number)).mappings().one_or_none()
     if row is None:
         raise UnknownName(f"there is no job {number}")
@@ -191,11 +183,7 @@ def find(connection: Connection, number: int) -> Job:
 
 
 def find_visible(connection: Connection, principal: Principal, number: int) -> Job:
-    """Return a job that a principal may see.
-
-    Raises:
-        UnknownName: There is no such job for the principal.
-    """
+    """Return a job that a principal may see, or raise ``UnknownName``."""
     job = find(connection, number)
     if not visible(principal, job):
         raise UnknownName(f"there is no job {number}")
@@ -271,7 +259,7 @@ def query(
     named = {"user": user, "project": project, "schedule": schedule}
     filters = {name: value for name, value in named.items() if value is not None}
     if limit is not None and not in_queue:
-        numbers = newest(states, filters=filters, principal=principal, before=before, most=limit + offset)
+        numbers = _newest(states, filters=filters, principal=principal, before=before, most=limit + offset)
         page = numbers.limit(limit).offset(offset).subquery()
         return fetch(connection, select(_jobs).where(_jobs.c.id.in_(select(page.c.id))).order_by(_jobs.c.id.desc()))
     filtered = (_jobs.c[name] == value for name, value in filters.items())
@@ -289,7 +277,7 @@ def seen_by(principal: Principal | None) -> ColumnElement[bool]:
     return or_(_jobs.c.user == principal.user, _jobs.c.project.in_(principal.projects))
 
 
-def newest(
+def _newest(
     states: Sequence[str],
     *,
     filters: dict[str, str],
@@ -316,11 +304,7 @@ def newest(
 
 
 def cancel(connection: Connection, number: int, now: float, reason: str | None = None) -> Job:
-    """Cancel a queued job.
-
-    Raises:
-        UserError: The job is not queued.
-    """
+    """Cancel a job, or raise ``UserError`` if it is not queued."""
     lock(connection, CLAIMING)  # otherwise a service that has just read it as queued would still start it
     _check_queued(connection, number)
     return set_values(connection, number, state="cancelled", ended=now, error=reason, makes=None)
@@ -334,11 +318,7 @@ def expire(connection: Connection, now: float) -> None:
 
 
 def prioritise(connection: Connection, number: int, priority: int) -> Job:
-    """Change the priority of a queued job.
-
-    Raises:
-        UserError: The job is not queued.
-    """
+    """Change the priority of a job, or raise ``UserError`` if it is not queued."""
     _check_queued(connection, number)
     return set_values(connection, number, priority=priority)
 

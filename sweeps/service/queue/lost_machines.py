@@ -11,10 +11,6 @@ from sweeps.service.queue.jobs import Job
 from sweeps.service.service_context import ServiceContext
 from sweeps.tracking.record import SweepRecord
 
-Heartbeats = tuple[float | None, str | None, str | None]
-"""Last heartbeats: of the machine's services (from the database), and of the driver (from its folder, and from
-MLflow)."""
-
 MIN_OBSERVATIONS = 3
 """Number of successive equal observations before a process counts as dead. A living one changes its heartbeat between
 two of them; elapsed time alone does not suffice, since this machine may have been suspended."""
@@ -71,7 +67,9 @@ class FailureDetector:
         silence = self._silences.setdefault(job.id, Silence())
         return silence.lasts(heartbeats, self._clock.steady(), self._lost_after_s)
 
-    def _heartbeats(self, job: Job) -> Heartbeats:
+    def _heartbeats(self, job: Job) -> tuple[float | None, str | None, str | None]:
+        """Return the last heartbeats: of the machine's services (from the database), and of the driver (from its
+        folder, and from MLflow)."""
         with self._engine.connect() as connection:
             beat = last_beat(connection, job.host or "")
         record = self._record(job)

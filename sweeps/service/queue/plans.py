@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ class Plans:
 
     def run(self, sweep_exists: SweepExists, request: Run, past: Sequence[PastSweep]) -> Planned:
         """Plan a ``run``; ``past`` are earlier sweeps of its config."""
-        approve = _check_request(self.policy, sweep_exists, request.conf, request.overrides)
+        approve = self._approve(sweep_exists, request.conf, request.overrides)
         search_path = ConfSearchPath(self.config_dirs)
         composition = compose_sweep(request.conf, with_output_dir(self.config, request.overrides), search_path)
         command = f"python -m sweeps {' '.join(request.arguments())}"
@@ -69,7 +70,7 @@ class Plans:
         self, sweep_exists: SweepExists, record: SweepRecord, request: Retrain, past: Sequence[PastSweep]
     ) -> Planned:
         """Plan a ``retrain``; ``past`` are earlier sweeps of the config."""
-        approve = _check_request(self.policy, sweep_exists, None, request.overrides)
+        approve = self._approve(sweep_exists, None, request.overrides)
         command = f"python -m sweeps {' '.join(request.arguments())}"
         overrides = with_output_dir(self.config, request.overrides)
         plan = plan_retraining(record, request.trial, overrides, self.config_dirs, request.name, command, approve)
@@ -81,7 +82,7 @@ class Plans:
     def reproduce(self, sweep_exists: SweepExists, request: Reproduce) -> Planned:
         """Plan a ``reproduce``, with the differences between now and the recorded run."""
         command = f"python -m sweeps {' '.join(request.arguments())}"
-        approve = _check_request(self.policy, sweep_exists, None, ())
+        approve = self._approve(sweep_exists, None, ())
         uri = self.config.tracking_uri
         found = plan_reproduction(uri, request.sweep, request.trial, request.name, command, self.config_dirs, approve)
         return Planned(found.plan.name, document(found, None, ()), "\n".join(found.describe()))
@@ -90,7 +91,7 @@ class Plans:
         """Plan the sweep of a saved schedule's firing."""
         schedule, placed = definition.schedule, set(definition.placed)
         overrides = [each for each in definition.overrides(due) if each not in placed]
-        approve = _check_request(self.policy_for(definition, due), sweep_exists, schedule.conf, overrides)
+        approve = self._approve(sweep_exists, schedule.conf, overrides, self.policy_for(definition, due))
         plan = definition.plan(due, approve=approve, is_ahead=True)
         if schedule.nights is not None:
             check_nights(schedule.nights, plan)
@@ -113,21 +114,18 @@ class Plans:
         self, sweep_exists: SweepExists, record: SweepRecord, changes: Sequence[str]
     ) -> tuple[Path, Mapping[str, Any]]:
         """Return the folder of a sweep to extend, and the changes; without changes, the sweep is resumed."""
-        approve = _check_request(self.policy, sweep_exists, None, changes)
+        approve = self._approve(sweep_exists, None, changes)
         read = read_changes(changes)
         return reopened(record, read, approve=approve).folder, read
 
-
-def _check_request(
-    policy: ConfigPolicy, sweep_exists: SweepExists, conf: str | None, overrides: Sequence[str]
-) -> Approve:
-    """Check the overrides as written, and return a function that checks the composed sweep.
-
-    Raises:
-        ConfigError: The operator does not allow the overrides.
-    """
-    policy.check_request(conf, overrides)
-    return lambda composition: policy.check(composition, sweep_exists)
+    def _approve(
+        self, sweep_exists: SweepExists, conf: str | None, overrides: Sequence[str], policy: ConfigPolicy | None = None
+    ) -> Approve:
+        """Check the overrides as written, and return a function that checks the composed sweep; both raise
+        ``ConfigError`` for what the operator does not allow."""
+        policy = policy or self.policy
+        policy.check_request(conf, overrides)
+        return partial(policy.check, sweep_exists=sweep_exists)
 
 
 def _planned(plan: Plan, past: Sequence[PastSweep]) -> Planned:

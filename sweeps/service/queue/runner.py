@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from sweeps.compose.service_config import VARIABLES
+from sweeps.config.service import Service
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import AlreadyDone, ArtifactsUnreachable, SweepsError, TrackingUnreachable
 from sweeps.folders.driver_lock import last_heartbeat
@@ -96,31 +98,33 @@ class JobRunner(Poller):
         self,
         service: ServiceContext,
         heartbeat: Heartbeat,
-        environment: Mapping[str, str] | None = None,
+        *,
+        prepare: Callable[[Job], Sequence[str]] = lambda _: (),
+        check: Callable[[Job], Mapping[str, str]] = lambda _: {},
+        when_ended: Callable[[Job], object] = lambda _: None,
     ) -> None:
-        """Make the runner of a service. The sweeps' processes get this environment, by default that of this process."""
+        """Make the runner of a service.
+
+        Args:
+            service: The service.
+            heartbeat: Heartbeat of the service.
+            prepare: Returns further overrides for a ``run`` before its first start. An error fails the job instead of
+                starting it.
+            check: Called before every start, including restarts; returns further environment variables of the process.
+                An error fails the job instead of starting it.
+            when_ended: Called with every ended job, at least once, unless the service dies; must return at once.
+        """
         super().__init__("runner", service.clock, self.poll, POLL_EVERY_S)
-        self.before_start: list[Callable[[Job], Sequence[str]]] = []
-        """Functions that return further overrides for a ``run`` before its first start. An error fails the job instead
-        of starting it."""
-        self.checks: list[Callable[[Job], Mapping[str, str]]] = []
-        """Functions that are called before every start, including restarts, and return further environment variables of
-        the process. An error fails the job instead of starting it."""
-        self.when_ended: list[Callable[[Job], None]] = []
-        """Functions that are called with every ended job, one at a time on a separate thread; at least once, unless the
-        service dies."""
+        self.prepare, self.check, self.when_ended = prepare, check, when_ended
         self._engine, self._clock, self._limits = service.database, service.clock, service.config.queue
         self._time = SteadyTime(service.clock)
         """Clock for the deadlines of jobs."""
         self._output_dir, self._uri = service.config.folder, service.config.tracking_uri
         self._config_dirs, self._heartbeat = service.config_dirs, heartbeat
-        environment = os.environ if environment is None else environment
-        self._environment = {**environment, "MLFLOW_TRACKING_URI": self._uri}
-        self._environment.pop(VARIABLE, None)  # the service sends the notifications of its sweeps itself
+        self._environment = {**_sweep_environment(service.config), "MLFLOW_TRACKING_URI": self._uri}
         self._states: dict[int, _JobState] = {}
         """States by job id; only ``poll`` removes them."""
         self._workers = ThreadPoolExecutor(4, "runner")
-        self._listener_thread = ThreadPoolExecutor(1, "ended")
         self._detector = FailureDetector(service, self._record)
 
     def stop(self) -> None:
@@ -131,7 +135,6 @@ class JobRunner(Poller):
     def close(self) -> None:
         """Finish the steps in progress and release the jobs to other services."""
         self._workers.shutdown(cancel_futures=True)
-        self._listener_thread.shutdown()
         self._heartbeat.leave()
 
     def control_folder(self, job: Job) -> Path:
@@ -246,14 +249,14 @@ class JobRunner(Poller):
                 # Missing credentials do not come by themselves.
                 state.unread += isinstance(error, ArtifactsUnreachable)
                 if state.unread > self._limits.restarts:
-                    self._end(job, "failed", str(error), has_sweep=self._has_begun(job))
+                    self._end(job, "failed", str(error))
                     return
                 logger.warning("job %d (%s) waits: %s", job.id, job.sweep, error)
                 state.not_before = self._clock.steady() + STORE_AWAY_S
             except AlreadyDone:  # the database was restored from a backup that precedes the extension
                 self._end(job, "finished")
             except SweepsError as error:
-                self._end(job, "failed", str(error), has_sweep=self._has_begun(job))
+                self._end(job, "failed", str(error))
             except Exception as error:
                 if is_unavailable(error):
                     outage.report(error, f"job {job.id}")
@@ -268,7 +271,7 @@ class JobRunner(Poller):
         request, record = job.parsed_request, self._record(job)
         if record is not None and not isinstance(request, Resume | Extend):
             if not self._has_begun(job):
-                self._end(job, "failed", NAME_TAKEN.format(job.sweep), has_sweep=False)
+                self._end(job, "failed", NAME_TAKEN.format(job.sweep))
             elif record.status in jobs.ENDED:
                 logger.warning(
                     "job %d (%s): its sweep has already ended; the database may have been restored from a backup",
@@ -282,8 +285,7 @@ class JobRunner(Poller):
                 self._start(job, request, self._restart_commands(job))
             return
         if isinstance(request, Run):
-            more = [override for listener in self.before_start for override in _call(listener, job)]
-            request = request.model_copy(update={"overrides": [*request.overrides, *more]})
+            request = request.model_copy(update={"overrides": [*request.overrides, *_call(self.prepare, job)]})
         self._start(job, request, [self._command(request.arguments())])
 
     def _end_with(self, job: Job, outcome: subprocesses.Outcome) -> None:
@@ -293,7 +295,7 @@ class JobRunner(Poller):
         state = "stopped" if state == "interrupted" else state
         state = state if outcome.error is None else "failed"
         error = outcome.error or (_limit_reached(job, job.stop_asked) if state == "stopped" else None)
-        self._end(job, state, error, has_sweep=state != "failed" or self._may_have_sweep(job))
+        self._end(job, state, error)
 
     def _restart_or_end(self, job: Job) -> None:
         """Handle a job without a running process: it has ended, died, or was never started."""
@@ -320,7 +322,6 @@ class JobRunner(Poller):
                 "failed",
                 f"its process has died {job.attempts} times; `python -m sweeps resume {job.sweep}` resumes it, "
                 f"if the sweep has begun. End of its log: {subprocesses.log_tail(self.control_folder(job))}",
-                has_sweep=self._may_have_sweep(job),
             )
 
     def _adopt_if_lost(self, job: Job) -> None:
@@ -345,7 +346,7 @@ class JobRunner(Poller):
             "and its files cannot be read from another machine; if the machine comes back, "
             f"`python -m sweeps resume {job.sweep}` there resumes the sweep"
         )
-        self._end(adopted, state, None if has_ended else reason)
+        self._end(adopted, state, None if has_ended else reason, has_sweep=True)
 
     def _restart_commands(self, job: Job) -> list[list[str]]:
         """Return the commands for a job whose process has died."""
@@ -361,9 +362,7 @@ class JobRunner(Poller):
         return [self._command(["resume", job.sweep, *lost])]
 
     def _start(self, job: Job, request: Request, commands: Sequence[Sequence[str]]) -> None:
-        environment = dict(self._environment)
-        for check in self.checks:
-            environment |= _call(check, job)
+        environment = {**self._environment, **_call(self.check, job)}
         with writing(self._engine) as connection:
             held = claims.begin_attempt(connection, job, self._heartbeat.service, request)
         if held is None:
@@ -405,16 +404,18 @@ class JobRunner(Poller):
         with contextlib.suppress(SweepsError):  # the sweep is not there, or its file is unreadable
             self._state(job).ends_within_s = saved_config(job.sweep, location).ends_within_s
 
-    def _end(self, job: Job, state: str, error: str | None = None, *, has_sweep: bool = True) -> None:
+    def _end(self, job: Job, state: str, error: str | None = None, *, has_sweep: bool | None = None) -> None:
+        """Record the end of a job. By default, a failed one gives up its name unless its sweep may have begun."""
         now, service = self._time.now(), self._heartbeat.service
+        if has_sweep is None:
+            has_sweep = state != "failed" or (self._has_begun(job) and self._may_have_sweep(job))
         with writing(self._engine) as connection:
             ended = claims.end(connection, job, service, state, now, error, has_sweep=has_sweep)
         self.wake()
         if ended is None:
             return
         logger.info("job %d (%s): %s%s", job.id, job.sweep, state, f": {error}" if error else "")
-        for listener in self.when_ended:
-            self._listener_thread.submit(_notify, listener, ended)
+        self.when_ended(ended)
 
     def _command(self, arguments: Sequence[str]) -> list[str]:
         folders = [f"--config-dir={folder}" for folder in self._config_dirs]
@@ -434,10 +435,11 @@ class JobRunner(Poller):
         return (folder.exists() and not is_unstarted(folder)) or self._record(job) is not None
 
     def _may_have_sweep(self, job: Job) -> bool:
-        """Whether the job's sweep has begun, or may have: its job ends also while MLflow does not answer."""
+        """Whether the job's sweep has begun, or may have: its job ends also while MLflow does not answer, or its files
+        cannot be read."""
         try:
             return self._has_sweep(job)
-        except TrackingUnreachable:
+        except (SweepsError, OSError):
             return True
 
 
@@ -452,10 +454,17 @@ def _limit_reached(job: Job, asked: float | None) -> str | None:
     )
 
 
-def _call(listener: Callable[[Job], T], job: Job) -> T:
-    """Call a listener before a start; its unexpected errors fail the job."""
+def _sweep_environment(config: Service) -> dict[str, str]:
+    """Return this process's environment without the service's secrets and notification addresses: the service, not its
+    sweeps, sends notifications."""
+    hidden = {VARIABLE, VARIABLES["database"], *(channel.url_env for channel in config.notifications)}
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def _call(function: Callable[[Job], T], job: Job) -> T:
+    """Call a function before a start; its unexpected errors fail the job."""
     try:
-        return listener(job)
+        return function(job)
     except SweepsError:
         raise
     except Exception as error:
@@ -463,10 +472,3 @@ def _call(listener: Callable[[Job], T], job: Job) -> T:
             raise  # the job is tried again later
         logger.exception("job %d (%s) cannot start", job.id, job.sweep)
         raise SweepsError(f"preparing its start failed: {error!r}") from error
-
-
-def _notify(listener: Callable[[Job], None], job: Job) -> None:
-    try:
-        listener(job)
-    except Exception:
-        logger.exception("job %d (%s) has ended; a listener failed", job.id, job.sweep)

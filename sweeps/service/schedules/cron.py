@@ -11,6 +11,7 @@ and loses times where clocks change by half an hour, as on Lord Howe Island).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, available_timezones
@@ -31,6 +32,8 @@ _MAY_BE = {
 _DAY_S = 86400
 _SPAN_S = 7 * _DAY_S
 """Seconds within which no time zone changes its clocks twice."""
+_LONGEST_CHANGE_S = 2 * _DAY_S
+"""Maximum seconds by which a zone changes its clocks, which may be a whole day: Samoa, 2011."""
 _LONGEST_S = 50 * 366 * _DAY_S
 """Seconds without a firing after which a line never fires: CronSim's own limit."""
 
@@ -61,8 +64,9 @@ class CronLine:
         self._at_fixed_times = not minute.startswith("*") and not hour.startswith("*")
 
     def after(self, time: float) -> Iterator[float]:
-        """Yield all later times at which the line fires, in order; seconds since 1970."""
-        return self._fixed(time) if self._at_fixed_times else self._by_clock(time)
+        """Yield all later times at which the line fires, in order, to the year 9999; seconds since 1970."""
+        with contextlib.suppress(OverflowError, ValueError):  # of Python's calendar, at its end
+            yield from self._fixed(time) if self._at_fixed_times else self._by_clock(time)
 
     def _fixed(self, time: float) -> Iterator[float]:
         last = time
@@ -76,15 +80,18 @@ class CronLine:
         start = int(time // 1) + 1
         limit = start + _LONGEST_S
         while start < limit:
-            end = _change_of_clocks(self.zone, start, start + _SPAN_S) or start + _SPAN_S
+            change = _change_of_clocks(self.zone, start, start + _SPAN_S)
+            end = change or start + _SPAN_S
             offset = _offset(self.zone, start)
+            instant = float(limit)
             for local in CronSim(self._fields, self._local(start - 1, offset)):
                 instant = local.replace(tzinfo=UTC).timestamp() - offset
                 if instant >= end:
                     break
                 yield instant
                 limit = end + _LONGEST_S
-            start = end
+            # No calendar time matches in between; a change at the end may repeat times from before the start.
+            start = end if change is not None else max(end, int(instant) - _LONGEST_CHANGE_S)
 
     def _local(self, time: float, offset: float | None = None) -> datetime:
         """Return the local time at an instant, by default with the offset that applies then."""
@@ -93,11 +100,7 @@ class CronLine:
 
 
 def zone(name: str) -> ZoneInfo:
-    """Return the time zone with a name in the IANA database, such as ``Europe/Berlin``.
-
-    Raises:
-        ValueError: There is no such zone.
-    """
+    """Return the time zone with a name in the IANA database, such as ``Europe/Berlin``, or raise ``ValueError``."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # unknown, a path, or a folder
@@ -111,7 +114,7 @@ def instant_of(local: datetime, zone: ZoneInfo) -> float:
     instant = int(local.replace(tzinfo=zone, fold=0).timestamp())
     if datetime.fromtimestamp(instant, zone).replace(tzinfo=None) == local:
         return float(instant)
-    changed = _change_of_clocks(zone, instant - 2 * _DAY_S, instant)  # a zone may skip a whole day: Samoa, 2011
+    changed = _change_of_clocks(zone, instant - _LONGEST_CHANGE_S, instant)
     assert changed is not None
     return float(changed)
 

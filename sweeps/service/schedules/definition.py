@@ -138,11 +138,7 @@ class Definition:
         return make_plan(tokens, self.config_dirs, name, command, approve=approve, where=where)
 
     def check(self, now: float) -> None:
-        """Check the schedule, and its sweep if it is enabled.
-
-        Raises:
-            ConfigError: Names every mistake, one per line.
-        """
+        """Check the schedule, and its sweep if it is enabled; raise ``ConfigError`` with all mistakes, one per line."""
         checked, mistakes = self, self.mistakes_of_times(now)
         if mistakes:  # any valid line and zone will do
             checked = replace(self, schedule=replace(self.schedule, cron="@daily", timezone="UTC"))
@@ -269,11 +265,7 @@ def _has_default_folder(schedule: Schedule) -> bool:
 
 
 def find_definition(definitions: dict[str, Definition], name: str) -> Definition:
-    """Return a schedule by name.
-
-    Raises:
-        UnknownName: There is no such schedule.
-    """
+    """Return a schedule by name, or raise ``UnknownName``."""
     if name not in definitions:
         raise UnknownName(f"{name}: there is no such schedule{did_you_mean(name, definitions)}")
     return definitions[name]

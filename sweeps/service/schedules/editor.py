@@ -61,11 +61,7 @@ class ScheduleEditor:
         self._saved, self._scheduler, self._operations, self._audit = scheduler.saved, scheduler, operations, audit
 
     def find(self, principal: Principal, name: str) -> Definition:
-        """Return a schedule that a principal may see.
-
-        Raises:
-            UnknownName: There is no such schedule for the principal.
-        """
+        """Return a schedule that a principal may see, or raise ``UnknownName``."""
         return find_definition(self._scheduler.visible_to(principal), name)
 
     def may_change(self, principal: Principal, definition: Definition) -> bool:
@@ -146,11 +142,8 @@ class ScheduleEditor:
         self._change(principal, owned, text, tag, f"version {number} brought back")
 
     def versions(self, principal: Principal, name: str) -> list[Version]:
-        """Return the saved versions of a schedule, newest first; also for a removed schedule.
-
-        Raises:
-            UnknownName: The principal may not see a schedule of this name.
-        """
+        """Return the saved versions of a schedule, newest first, also of a removed one; raise ``UnknownName`` if the
+        principal may not see a schedule of this name."""
         if name not in self.removed(principal):
             self.find(principal, name)
         return self._saved.versions(name)
@@ -164,11 +157,8 @@ class ScheduleEditor:
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _owned(self, principal: Principal, schedule: Schedule) -> Schedule:
-        """Return the schedule with the user's name and project.
-
-        Raises:
-            ConfigError: The user's role does not allow the schedule's settings.
-        """
+        """Return the schedule with the user's name and project; raise ``ConfigError`` if the user's role does not allow
+        its settings."""
         if principal.may("admin"):
             return schedule
         raise_mistakes(self._refusals(principal, schedule))

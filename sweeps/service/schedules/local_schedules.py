@@ -51,11 +51,7 @@ class LocalSchedules(Schedules):
         return fired(self._config, found)
 
     def find(self, name: str) -> Definition:
-        """Return a schedule.
-
-        Raises:
-            UnknownName: There is no schedule of this name.
-        """
+        """Return a schedule, or raise ``UnknownName``."""
         return find_definition(self.definitions, name)
 
     def schedules(self) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, and_, select
 
 from sweeps.service.auth.permissions import Principal
 from sweeps.service.database import tables
-from sweeps.service.queue.jobs import STATES, newest, seen_by
+from sweeps.service.queue.jobs import query, seen_by
 from sweeps.service.schedules.definition import Coming, Definition
 
 _firings, _jobs = tables.firings, tables.jobs
@@ -87,10 +87,9 @@ def _last(connection: Connection, name: str, principal: Principal | None) -> Las
     )
     row = connection.execute(decided).one_or_none()
     last = None if row is None else Last(**row._asdict())
-    newest_job = newest(STATES, filters={"schedule": name}, principal=principal, before=None, most=1).scalar_subquery()
-    newest_row = connection.execute(select(_jobs.c.due, *of_job).where(_jobs.c.id == newest_job)).one_or_none()
-    by_hand = None if newest_row is None else Last(outcome="by hand", reason=None, **newest_row._asdict())
-    if by_hand is None or (last is not None and (last.job == by_hand.job or last.due >= by_hand.due)):
-        return last
-    decides = select(_firings.c.job).where(_firings.c.schedule == name, _firings.c.job == by_hand.job)
-    return by_hand if connection.execute(decides).first() is None else last
+    for job in query(connection, schedule=name, principal=principal, limit=1):
+        due = job.due or 0.0
+        by_cron = select(_firings.c.job).where(_firings.c.schedule == name, _firings.c.job == job.id)
+        if (last is None or last.due < due) and connection.execute(by_cron).first() is None:
+            return Last(due=due, outcome="by hand", reason=None, job=job.id, sweep=job.sweep, state=job.state)
+    return last

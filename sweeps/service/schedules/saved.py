@@ -86,11 +86,8 @@ class SavedSchedules:
         return sorted(set(known) - set(self.names()))
 
     def text(self, name: str) -> str | None:
-        """Return the YAML of a schedule; None if none of that name is saved.
-
-        Raises:
-            ConfigError: Its file cannot be read.
-        """
+        """Return the YAML of a schedule, None if none of that name is saved; raise ``ConfigError`` if its file cannot
+        be read."""
         try:
             return self._file(name).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:

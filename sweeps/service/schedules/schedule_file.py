@@ -55,11 +55,8 @@ def is_pause(text: str) -> bool:
 
 
 def read_schedule(text: str, name: str, operators: Schedule | None = None) -> Schedule:
-    """Return the schedule of a saved file, which may pause the operator's schedule of that name.
-
-    Raises:
-        ConfigError: Names every mistake, one per line.
-    """
+    """Return the schedule of a saved file, which may pause the operator's schedule of that name; raise ``ConfigError``
+    with every mistake, one per line."""
     document = _document(text)
     if operators is not None and is_pause(text):
         document = {**_SCHEDULE.dump_python(operators, mode="json"), **document}
@@ -100,11 +97,7 @@ def difference(before: str | None, after: str | None) -> list[str]:
 
 
 def _document(text: str) -> dict[str, Any]:
-    """Return the keys and values of a saved file.
-
-    Raises:
-        ConfigError: The text is not a schedule.
-    """
+    """Return the keys and values of a saved file, or raise ``ConfigError`` if it is not a schedule."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -14,6 +14,7 @@ from fastapi.responses import Response
 from pydantic import ValidationError
 
 from sweeps.errors import ConfigError, SweepsError, UnknownName, UserError
+from sweeps.service.api.depends import Number
 from sweeps.service.api.results import RegisterBody
 from sweeps.service.auth.auth import expensive
 from sweeps.service.queue.job_requests import Extend, Resume, Retrain
@@ -33,12 +34,12 @@ Line = Annotated[str, Form(max_length=500)]
 
 @router.post("/sweeps/{name}/stop")
 def stop(visit: RunnerVisit, name: str) -> Response:
-    return _act_on_sweep(visit, name, "?done=stop", lambda: visit.operations.stop(name))
+    return _act_on_sweep(visit, name, lambda: visit.operations.stop(name), "?done=stop")
 
 
 @router.post("/sweeps/{name}/resume")
 def resume(visit: RunnerVisit, name: str) -> Response:
-    return _act_on_sweep(visit, name, "?done=resume", lambda: visit.operations.resume(Resume(sweep=name)))
+    return _act_on_sweep(visit, name, lambda: visit.operations.resume(Resume(sweep=name)), queued="resume")
 
 
 @router.post("/sweeps/{name}/extend")
@@ -48,7 +49,7 @@ def extend(visit: RunnerVisit, name: str, changes: Text) -> Response:
             raise ConfigError("enter the changes, such as search.num_trials=40")
         return visit.operations.extend(Extend(sweep=name, changes=overrides))
 
-    return _act_on_sweep(visit, name, "?done=extend", act)
+    return _act_on_sweep(visit, name, act, "?done=extend")
 
 
 @router.post("/sweeps/{name}/trials/stop")
@@ -58,7 +59,7 @@ def stop_trial(visit: RunnerVisit, name: str, trial: Line = "") -> Response:
             raise ConfigError("enter the number of the trial to stop")
         visit.operations.stop(name, trial.strip())
 
-    return _act_on_sweep(visit, name, "?done=stop-trial", act)
+    return _act_on_sweep(visit, name, act, "?done=stop-trial")
 
 
 @router.post("/sweeps/{name}/retrain")
@@ -70,7 +71,7 @@ def retrain(visit: RunnerVisit, name: str, trial: Line = "", changes: Text = "",
         values = {"sweep": name, "trial": trial.strip() or None, "overrides": split_overrides(changes), **registering}
         return visit.operations.retrain(Retrain.model_validate(values))
 
-    return _act_on_sweep(visit, name, "?done=submitted", act)
+    return _act_on_sweep(visit, name, act)
 
 
 @router.post("/sweeps/{name}/register", dependencies=[Depends(expensive)])
@@ -81,22 +82,30 @@ def register(visit: RunnerVisit, name: str, model: Line = "", trial: Line = "", 
         body = RegisterBody(model=model.strip(), trial=trial.strip() or None, alias=alias.strip())
         visit.operations.register(name, **body.model_dump())
 
-    return _act_on_sweep(visit, name, "?done=register", act)
+    return _act_on_sweep(visit, name, act, "?done=register")
 
 
 @router.post("/sweeps/{name}/report", dependencies=[Depends(expensive)])
 def report(visit: RunnerVisit, name: str) -> Response:
-    return _act_on_sweep(visit, name, "/report", lambda: visit.operations.make_report(name))
+    return _act_on_sweep(visit, name, lambda: visit.operations.make_report(name), "/report")
 
 
 @router.post("/jobs/{number}/cancel")
-def cancel(visit: RunnerVisit, number: int) -> Response:
-    return _act_on_queue(visit, "cancel", lambda: visit.operations.cancel(number))
+def cancel(visit: RunnerVisit, number: Number) -> Response:
+    def act() -> str:
+        state = visit.operations.cancel(number).state
+        return {"cancelled": "cancel", "running": "stop"}.get(state, "ended")
+
+    return _act_on_queue(visit, act)
 
 
 @router.post("/jobs/{number}/priority")
-def priority(visit: RunnerVisit, number: int, priority: Annotated[str, Form(max_length=20)]) -> Response:
-    return _act_on_queue(visit, "priority", lambda: visit.operations.set_priority(number, read_priority(priority)))
+def priority(visit: RunnerVisit, number: Number, priority: Annotated[str, Form(max_length=20)]) -> Response:
+    def act() -> str:
+        visit.operations.set_priority(number, read_priority(priority))
+        return "priority"
+
+    return _act_on_queue(visit, act)
 
 
 @router.post("/schedules/{name}/run")
@@ -107,8 +116,11 @@ def run_schedule(visit: RunnerVisit, name: str) -> Response:
     return visit.redirect(f"/sweeps/{quote(job.sweep)}?done=submitted")
 
 
-def _act_on_sweep(visit: Visit, name: str, where: str, act: Callable[[], object]) -> Response:
-    """Change a sweep and show its page, or that of the new sweep; ``where`` is added to the address of the page."""
+def _act_on_sweep(
+    visit: Visit, name: str, act: Callable[[], object], where: str = "", *, queued: str = "submitted"
+) -> Response:
+    """Change a sweep and show its page; ``where`` is added to its address. If that has queued a job, show the page of
+    the job's sweep with the message ``queued``."""
     try:
         done = act()
     except (SweepsError, ValidationError) as error:
@@ -116,13 +128,15 @@ def _act_on_sweep(visit: Visit, name: str, where: str, act: Callable[[], object]
             visit.row(name)  # shows its own page if the sweep is unknown
         text = _mistakes(error) if isinstance(error, ValidationError) else str(error)
         return sweep_page(visit.failing(text), name, NOTHING_CHOSEN)
-    return visit.redirect(f"/sweeps/{quote(done.sweep if isinstance(done, Job) else name)}{where}")
+    if isinstance(done, Job):
+        name, where = done.sweep, f"?done={queued}"
+    return visit.redirect(f"/sweeps/{quote(name)}{where}")
 
 
-def _act_on_queue(visit: Visit, what: str, act: Callable[[], object]) -> Response:
-    """Change the queue and show its page."""
+def _act_on_queue(visit: Visit, act: Callable[[], str]) -> Response:
+    """Change the queue and show its page, with the message for what was done."""
     try:
-        act()
+        what = act()
     except UnknownName:
         raise
     except UserError as error:

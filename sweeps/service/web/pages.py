@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -13,11 +14,11 @@ from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
 from sweeps.completion.conf_names import ConfNames
-from sweeps.report.expected_cost import ExpectedCost, expected_cost
+from sweeps.report.expected_cost import expected_cost
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import COOKIE, Reader, Runner, form_token
-from sweeps.service.auth.permissions import LOCAL, Principal, visible
+from sweeps.service.auth.permissions import LOCAL, Principal, project_of, visible
 from sweeps.service.queue import jobs
 from sweeps.service.record_cache import SweepLine
 from sweeps.service.user_operations import UserOperations
@@ -137,11 +138,35 @@ class Visit:
             **context,
         )
 
-    def expected_cost(self, conf: str, preview: PlanPreview | None) -> ExpectedCost | None:
-        """Expected time and cost of a planned sweep; None if there is no plan, or no earlier sweep of the config."""
-        if preview is None:
-            return None
-        return expected_cost(preview.work, self.service.records.past_sweeps(self.principal, conf))
+    def answer_form(
+        self,
+        template: str,
+        *,
+        conf: str,
+        then: str,
+        mistakes: Mapping[str, str],
+        preview: PlanPreview | None,
+        status: int = 422,
+        **context: Any,
+    ) -> Response:
+        """Render a page with the form of a sweep or schedule, and the plan of the sweep (``preview``). ``then`` says
+        what the form was posted for; ``status`` applies if there are mistakes, unless a person is still typing."""
+        expected = None
+        if preview is not None:
+            expected = expected_cost(preview.work, self.service.records.past_sweeps(self.principal, conf))
+        live = then == "preview"
+        return self.answer(
+            template,
+            status=status if mistakes and not live else 200,
+            confs=self.pages.conf_names.described(),
+            mistakes=mistakes,
+            preview=preview,
+            expected=expected,
+            default_project=project_of(self.principal, None),
+            projects=self.principal.projects,
+            live=live,
+            **context,
+        )
 
     def unknown(self, name: str) -> Response:
         """Page for a sweep that does not exist or is not visible, without saying which."""

@@ -35,6 +35,7 @@ DONE = {
     "stop-trial": "The trial was asked to stop. It saves its state first.",
     "register": "It is the newest version of the model in MLflow's registry.",
     "cancel": "It was removed from the queue.",
+    "ended": "It had already ended.",
     "priority": "Its place in the queue has changed.",
     "resume": "It waits in the queue and will be resumed.",
     "extend": "It was extended.",

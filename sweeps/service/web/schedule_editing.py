@@ -6,8 +6,9 @@ person types. All answer with the whole page, from which the script takes the pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Annotated
 from urllib.parse import quote
 
@@ -144,33 +145,28 @@ def _form(
     *,
     name: str,
     checked: Checked | None = None,
-    mistakes: Mapping[str, str] | None = None,
-    lines: list[str] | None = None,
+    mistakes: Mapping[str, str] = MappingProxyType({}),
+    lines: Sequence[str] = (),
     status: int = 422,
 ) -> Response:
     """Page with the form of a schedule, whose name is empty for a new one. ``checked`` is a schedule without mistakes;
     ``lines`` are the differences from the one that somebody else has saved; ``status`` applies if there are
     mistakes."""
-    live, principal = filled["then"] == "preview", visit.principal
-    preview = None if checked is None else checked.preview
-    return visit.answer(
+    return visit.answer_form(
         "schedule_edit.html",
-        status=status if mistakes and not live else 200,
+        conf=filled["conf"],
+        then=filled["then"],
+        mistakes=mistakes,
+        preview=None if checked is None else checked.preview,
+        status=status,
         name=name,
         form=filled,
-        confs=visit.pages.conf_names.described(),
         checked=checked,
-        preview=preview,
-        mistakes=mistakes or {},
-        lines=lines or [],
+        lines=lines,
         drops_comments=bool(name) and has_more_comments(visit.service.saved_schedules.text(name)),
         zones=zones(),
         keys=_help(),
-        is_admin=principal.may("admin"),
-        default_project=project_of(principal, None),
-        projects=principal.projects,
-        live=live,
-        expected=visit.expected_cost(filled["conf"], preview),
+        is_admin=visit.principal.may("admin"),
         command="",
     )
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 from zoneinfo import available_timezones
@@ -19,7 +18,7 @@ from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError
 from sweeps.files.conf_text import nested
-from sweeps.service.web.submit_form import read_texts
+from sweeps.service.web.submit_form import FilledForm, read_texts
 
 LONG = ("overrides", "nights")
 NUMBERS = (
@@ -39,27 +38,17 @@ class _WithoutAliases(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FilledSchedule:
-    values: Mapping[str, str] = field(default_factory=dict)
-    """Text of each key, and of ``description``, ``tag`` (state of the file when the form was opened) and ``then`` (the
-    button)."""
-
-    def __getitem__(self, key: str) -> str:
-        return self.values.get(key, "")
+class FilledSchedule(FilledForm):
+    """Text of each key, and of ``description``, ``tag`` (state of the file when the form was opened) and ``then``."""
 
     def changed(self, **values: str) -> FilledSchedule:
         """Copy of the form with changed texts."""
         return FilledSchedule(values={**self.values, **values})
 
     def schedule(self) -> Schedule:
-        """Schedule of the form.
-
-        Raises:
-            ConfigError: Names every mistake, one per line.
-        """
+        """Schedule of the form; raises ``ConfigError`` with every mistake, one per line."""
         values: dict[str, Any] = {key: self[key].strip() for key in (*WORDS, *NUMBERS)}  # the schema reads the numbers
-        values["overrides"] = [line.strip() for line in self["overrides"].split("\n") if line.strip()]
+        values["overrides"] = self.lines
         values["nights"] = self._nights()
         given = {key: value for key, value in values.items() if value not in ("", None, [])}
         return read_as(Schedule, nested({**given, "enabled": self["enabled"] == "true"}))
@@ -83,9 +72,7 @@ def filled_from(schedule: Schedule, description: str, tag: str) -> FilledSchedul
 
 
 async def read_schedule_form(request: Request) -> FilledSchedule:
-    known = {*WORDS, *NUMBERS, *LONG, "enabled", "description", "tag", "then"}
-    form = await read_texts(request, LONG)
-    return FilledSchedule(values={name: value for name, value in form.items() if name in known})
+    return FilledSchedule(values=await read_texts(request, LONG))
 
 
 def mistakes_of(error: Exception) -> dict[str, str]:

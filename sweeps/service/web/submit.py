@@ -10,6 +10,7 @@ import ast
 import re
 import shlex
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -26,7 +27,7 @@ from sweeps.service.auth.request_validation import KEY, OPERATORS
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import ReaderVisit, RunnerVisit, Visit
 from sweeps.service.web.submit_form import (
-    Filled,
+    FilledSweep,
     filled_from,
     group_fields,
     mistakes_of,
@@ -41,24 +42,24 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 MOST_CANDIDATES = 100
 """Maximum number of completions in an answer."""
 
-Posted = Annotated[Filled, Depends(read_form)]
+Posted = Annotated[FilledSweep, Depends(read_form)]
 
 
 @router.get("/submit")
 def form(visit: ReaderVisit, like: Annotated[str, Query(max_length=200)] = "") -> Response:
     """Form, empty or filled in with the request of an earlier sweep."""
     row = visit.pages.row(visit.principal, like) if like else None
-    return _answer(visit, _like(visit, row) if row is not None else Filled())
+    return _answer(visit, _like(visit, row) if row is not None else FilledSweep())
 
 
 @router.post("/submit")
 def submit(visit: RunnerVisit, filled: Posted) -> Response:
     """Check the form, and submit the sweep if the submit button was pressed and there are no mistakes."""
     try:
-        number, run = read_priority(filled.priority), filled.request(visit.pages.conf_names)
-        project = filled.project.strip() or None
+        number, run = read_priority(filled["priority"]), filled.request(visit.pages.conf_names)
+        project = filled["project"].strip() or None
         project_of(visit.principal, project)
-        if filled.then != "submit":
+        if filled["then"] not in ("", "submit"):
             preview, command = visit.operations.plan(run).preview, shlex.join(run.arguments())
             return _answer(visit, filled, preview=preview, command=f"python -m sweeps {command}")
         job = visit.operations.run(run, project=project, priority=number)
@@ -84,34 +85,30 @@ def complete(
 
 def _answer(
     visit: Visit,
-    filled: Filled,
+    filled: FilledSweep,
     *,
-    mistakes: Mapping[str, str] | None = None,
+    mistakes: Mapping[str, str] = MappingProxyType({}),
     preview: PlanPreview | None = None,
     command: str = "",
 ) -> Response:
     """Page with the form, its mistakes by field, or the plan of the sweep with the command line that does the same."""
-    names, live = visit.pages.conf_names, filled.then == "preview"
-    confs = names.described()
-    if not filled.conf:
-        filled = Filled(conf="digits" if "digits" in confs else next(iter(confs), ""))
-    return visit.answer(
+    names = visit.pages.conf_names
+    if not filled["conf"]:
+        confs = names.described()
+        filled = FilledSweep(values={"conf": "digits" if "digits" in confs else next(iter(confs), "")})
+    return visit.answer_form(
         "submit.html",
-        status=422 if mistakes and not live else 200,
-        confs=confs,
+        conf=filled["conf"],
+        then=filled["then"],
+        mistakes=mistakes,
+        preview=preview,
         groups=group_fields(filled, names),
         form=filled,
-        mistakes=mistakes or {},
-        preview=preview,
-        expected=visit.expected_cost(filled.conf, preview),
         command=command,
-        default_project=project_of(visit.principal, None),
-        projects=visit.principal.projects,
-        live=live,
     )
 
 
-def _like(visit: Visit, row: Row) -> Filled:
+def _like(visit: Visit, row: Row) -> FilledSweep:
     """Form with the request of an earlier sweep, or with the command that started it."""
     names = visit.pages.conf_names
     if row.owner is not None and row.owner.verb == "run":
@@ -121,7 +118,7 @@ def _like(visit: Visit, row: Row) -> Filled:
             overrides = [redacted(str(each)) for each in overrides]
         return filled_from(str(request["conf"]), overrides, names, row.owner.project, row.owner.priority)
     if not row.recorded:
-        return Filled()
+        return FilledSweep()
     words = _words(visit.operations.record(row.sweep).command)
     conf = next((word.removeprefix("conf=") for word in words if word.startswith("conf=")), row.conf)
     return filled_from(conf, [word for word in words if "=" in word and not word.startswith(("conf=", "-"))], names)

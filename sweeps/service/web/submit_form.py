@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from sweeps.completion.conf_names import ConfNames
 from sweeps.errors import ConfigError
+from sweeps.service.auth.request_validation import OPERATORS
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import HIGHEST_PRIORITY
 
@@ -18,8 +19,6 @@ GROUP_FIELD = "group:"
 """Beginning of the names of the groups' fields: ``group:model``."""
 LINE, TEXT = 500, 100_000
 """Maximum length of a field, and of one with several lines."""
-NOT_OF_SWEEPS = ("schedule", "service")
-"""Groups that do not belong to sweeps."""
 _CHOICE = re.compile(r"\+?([A-Za-z_][\w/]*)=([\w.-]+)", re.ASCII)
 _WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 _IN_QUOTES = re.compile(r"""(['"])(?:(?!\1).)*\1""", re.DOTALL)
@@ -27,31 +26,34 @@ _KEY = re.compile(r"[+~]*([\w./@-]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filled:
-    conf: str = ""
-    groups: Mapping[str, str] = field(default_factory=dict)
-    """Option of each group that differs from the config."""
-    overrides: str = ""
-    name: str = ""
-    project: str = ""
-    priority: str = "0"
-    then: str = "submit"
-    """Button that was pressed; ``preview`` for the page's script."""
+class FilledForm:
+    """Texts of a form's fields, by their names: ``conf``, ``overrides``, ``then`` (the button that was pressed, or
+    ``preview`` for the page's script) and so on."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> str:
+        return self.values.get(name, "")
 
     @property
     def lines(self) -> list[str]:
         """Overrides, without empty lines."""
-        return [line.strip() for line in self.overrides.split("\n") if line.strip()]
+        return [line.strip() for line in self["overrides"].split("\n") if line.strip()]
+
+
+class FilledSweep(FilledForm):
+    @property
+    def groups(self) -> dict[str, str]:
+        """Option of each group that differs from the config."""
+        found = {name: value.strip() for name, value in self.values.items() if name.startswith(GROUP_FIELD)}
+        return {name.removeprefix(GROUP_FIELD): option for name, option in found.items() if option}
 
     def request(self, names: ConfNames) -> Run:
-        """Request of the form.
-
-        Raises:
-            ValidationError: A field is invalid.
-        """
-        has = names.chosen(self.conf) if self.conf in names.described() else {}
+        """Request of the form; raises ``ValidationError`` if a field is invalid."""
+        conf = self["conf"]
+        has = names.chosen(conf) if conf in names.described() else {}
         groups = [f"{'' if group in has else '+'}{group}={option}" for group, option in self.groups.items()]
-        return Run(conf=self.conf, overrides=[*groups, *self.lines], name=self.name.strip() or None)
+        return Run(conf=conf, overrides=[*groups, *self.lines], name=self["name"].strip() or None)
 
 
 def split_overrides(text: str) -> list[str]:
@@ -65,11 +67,8 @@ def split_overrides(text: str) -> list[str]:
 
 
 async def read_texts(request: Request, long: Container[str]) -> dict[str, str]:
-    """Read the texts of a form's fields; only the fields in ``long`` may have more than one line's length.
-
-    Raises:
-        ConfigError: A string is too long.
-    """
+    """Read the texts of a form's fields; only the fields in ``long`` may have more than one line's length. Raise
+    ``ConfigError`` if a text is too long."""
     form = {name: value for name, value in (await request.form()).items() if isinstance(value, str)}
     for name, value in form.items():
         if len(value) > (longest := TEXT if name in long else LINE):
@@ -77,29 +76,24 @@ async def read_texts(request: Request, long: Container[str]) -> dict[str, str]:
     return form
 
 
-async def read_form(request: Request) -> Filled:
-    """Read the form's fields, whose number depends on the groups."""
-    form = await read_texts(request, ("overrides",))
-    groups = {
-        name.removeprefix(GROUP_FIELD): value.strip()
-        for name, value in form.items()
-        if name.startswith(GROUP_FIELD) and value.strip()
-    }
-    known = ("conf", "overrides", "name", "project", "priority", "then")
-    return Filled(groups=groups, **{name: form[name] for name in known if name in form})
+async def read_form(request: Request) -> FilledSweep:
+    return FilledSweep(values=await read_texts(request, ("overrides",)))
 
 
-def filled_from(conf: str, overrides: Sequence[str], names: ConfNames, project: str = "", priority: int = 0) -> Filled:
+def filled_from(
+    conf: str, overrides: Sequence[str], names: ConfNames, project: str = "", priority: int = 0
+) -> FilledSweep:
     """Form with an earlier request, without the output folder, which the service sets."""
-    groups, lines = {}, []
-    known = {group: names.described(group) for group in names.groups() if group not in NOT_OF_SWEEPS}
+    groups, lines = dict[str, str](), []
+    known = {group: names.described(group) for group in names.groups() if group not in OPERATORS}
     for each in overrides:
         choice = _CHOICE.fullmatch(each)
         if choice is not None and choice[2] in known.get(choice[1], ()):
-            groups[choice[1]] = choice[2]
+            groups[f"{GROUP_FIELD}{choice[1]}"] = choice[2]
         elif not each.startswith("output_dir="):
             lines.append(each)
-    return Filled(conf=conf, groups=groups, overrides="\n".join(lines), project=project, priority=str(priority))
+    texts = {"conf": conf, "overrides": "\n".join(lines), "project": project, "priority": str(priority)}
+    return FilledSweep(values=groups | texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +119,10 @@ class GroupField:
         return self.options.get(self.chosen or self.default, "")
 
 
-def group_fields(filled: Filled, names: ConfNames) -> list[GroupField]:
+def group_fields(filled: FilledSweep, names: ConfNames) -> list[GroupField]:
     """Fields of all groups: those of the config first, in the order of its defaults."""
-    has = names.chosen(filled.conf) if filled.conf in names.described() else {}
-    groups = [group for group in names.groups() if group not in NOT_OF_SWEEPS]
+    has = names.chosen(filled["conf"]) if filled["conf"] in names.described() else {}
+    groups = [group for group in names.groups() if group not in OPERATORS]
     order = {group: place for place, group in enumerate(has)}
     return [
         GroupField(
@@ -142,11 +136,7 @@ def group_fields(filled: Filled, names: ConfNames) -> list[GroupField]:
 
 
 def read_priority(text: str) -> int:
-    """Priority from a form's text.
-
-    Raises:
-        ConfigError: The text is not a priority.
-    """
+    """Return the priority in a form's text, or raise ``ConfigError``."""
     try:
         number = int(text.strip() or "0")
     except ValueError:
@@ -156,7 +146,7 @@ def read_priority(text: str) -> int:
     return number
 
 
-def mistakes_of(filled: Filled, error: Exception) -> dict[str, str]:
+def mistakes_of(filled: FilledSweep, error: Exception) -> dict[str, str]:
     """Mistakes by the field at which they are shown; "" is the whole form."""
     found: dict[str, list[str]] = {}
     if isinstance(error, ValidationError):
@@ -167,14 +157,14 @@ def mistakes_of(filled: Filled, error: Exception) -> dict[str, str]:
         for line in str(error).splitlines():
             place = _field_of(filled, line) or place
             found.setdefault(place, []).append(_with_number(filled, line) if place == "overrides" else line)
-    if "overrides" in found and not filled.overrides.strip() and not isinstance(error, ValidationError):
+    if "overrides" in found and not filled["overrides"].strip() and not isinstance(error, ValidationError):
         found[""] = found.pop("overrides") + found.get("", [])
     return {place: "\n".join(lines) for place, lines in found.items()}
 
 
-def _field_of(filled: Filled, mistake: str) -> str | None:
+def _field_of(filled: FilledSweep, mistake: str) -> str | None:
     """Field at which a mistake of the command line is shown; None if it does not name one."""
-    if mistake.startswith(f"conf={filled.conf}: there is no such"):
+    if mistake.startswith(f"conf={filled['conf']}: there is no such"):
         return "conf"
     for name in ("priority", "project"):
         if mistake.startswith(f"{name}="):
@@ -185,9 +175,9 @@ def _field_of(filled: Filled, mistake: str) -> str | None:
     return f"{GROUP_FIELD}{key}" if key in filled.groups else None
 
 
-def _with_number(filled: Filled, mistake: str) -> str:
+def _with_number(filled: FilledSweep, mistake: str) -> str:
     """The mistake, with the number of its line if there are several lines."""
-    lines = filled.overrides.split("\n")
+    lines = filled["overrides"].split("\n")
     about = [number for number, line in enumerate(lines, 1) if line.strip() and _key(line) == _key(mistake)]
     return f"Line {about[-1]}: {mistake}" if about and len(filled.lines) > 1 else mistake
 
