@@ -77,7 +77,7 @@ def style_figure(figure: go.Figure, **layout: Any) -> go.Figure:
     return figure
 
 
-def scatter_for(points: int) -> type:
+def scatter_for(points: int) -> Any:
     """Return the kind of trace that draws this number of points quickly in a browser."""
     return go.Scattergl if points >= WEBGL_FROM else go.Scatter
 
