@@ -32,10 +32,8 @@ def choices_document(config_dirs: Sequence[Path], group: str | None, without: Co
         raise UnknownName(f"{group}: there is no such group{did_you_mean(group, groups)}")
     document: Document = {}
     for name in [group] if group is not None else groups:
-        if name == "conf":
-            document[name] = {conf: search_path.header(conf) for conf in search_path.confs()}
-        else:
-            document[name] = {option: search_path.header(f"{name}/{option}") for option in search_path.options(name)}
+        folder, options = ("", search_path.confs()) if name == "conf" else (f"{name}/", search_path.options(name))
+        document[name] = {option: search_path.header(f"{folder}{option}") for option in options}
     return document
 
 

@@ -220,7 +220,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
             "" if each.hours is None else f"{each.hours:.3g}",
             _described(each.reached(target), comparison.unit) if target is not None else "",
         )
-    console.print(f"{comparison.mode} of {comparison.metric}", markup=False, highlight=False)
+    print_lines(console, f"{comparison.mode} of {comparison.metric}")
     console.print(table)
     print_lines(console, *unknown_configs(comparison))
     if not comparison.differences:

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from sweeps.report.plain_console import plain_table
 from sweeps.tracking.mlflow_texts import parameter_names
 from sweeps.tracking.values import short
 
@@ -26,7 +27,7 @@ def parameter_table(
 
     The first columns, whose cells are in ``rows``, are a trial's id and state, aligned to the left, then numbers.
     """
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = plain_table()
     used = -GAP
     for index, name in enumerate(columns):
         table.add_column(name, justify="left" if index < 2 else "right", no_wrap=True)

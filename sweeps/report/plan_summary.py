@@ -13,7 +13,7 @@ from sweeps.plan.automatic_choices import why_not_shared
 from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import MemoryReport
 from sweeps.report.expected_cost import ExpectedCost, Workload, workload_of
-from sweeps.report.plain_console import plain_table, printed_text
+from sweeps.report.plain_console import plain_table, print_lines, printed_text
 from sweeps.runtime.trials_at_once import describe_unknown
 from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
 from sweeps.space.descriptions import describe_conditions, describe_distribution
@@ -122,45 +122,38 @@ def print_plan(
 ) -> None:
     """Print a plan, with further notes, the memory that its trials will need and the description of its cost if these
     are known."""
-    console.print(plan.composition.as_yaml().rstrip(), markup=False, highlight=False, soft_wrap=True)
-    console.print()
+    print_lines(console, plan.composition.as_yaml().rstrip(), "")
     table = plain_table("searched", "values", "when")
     for path in plan.space:
         distribution = plan.space[path]
         table.add_row(path, describe_distribution(distribution), describe_conditions(distribution))
     console.print(table)
-    for path in plan.composition.fixed:
-        console.print(f"{path} has a fixed value, and is not searched", markup=False)
-    for constraint in plan.config.search.constraints:
-        console.print(f"only where {constraint}", markup=False)
-    search, fit = plan.config.search, plan.local_fit
-    console.print()
-    console.print(
-        f"sweep     {plan.name}: {counted(plan.num_trials, 'trial')}, {plan.config.search.objectives}", markup=False
+    search = plan.config.search
+    print_lines(
+        console,
+        *(f"{path} has a fixed value, and is not searched" for path in plan.composition.fixed),
+        *(f"only where {constraint}" for constraint in search.constraints),
+        "",
+        f"sweep     {plan.name}: {counted(plan.num_trials, 'trial')}, {search.objectives}",
+        *(stage.describe().replace(": ", "   ", 1) for stage in plan.stages),
     )
-    for stage in plan.stages:
-        number, _, text = stage.describe().partition(": ")
-        console.print(f"{number}   {text}", markup=False, highlight=False, soft_wrap=True)
     if search.confirm:
         more = f"{MIN_RUNS * search.confirm} to {MAX_RUNS * search.confirm} more trainings"
-        text = f"confirm   the best {search.confirm} are trained again with other seeds: {more}"
-        console.print(text, markup=False, soft_wrap=True)
-    console.print(f"search    {plan.search_summary}", markup=False, soft_wrap=True)
-    needs = fit.describe() if fit else describe_unknown(plan.config.cluster)
-    console.print(f"trial     {needs}", markup=False)
+        print_lines(console, f"confirm   the best {search.confirm} are trained again with other seeds: {more}")
+    needs = plan.local_fit.describe() if plan.local_fit else describe_unknown(plan.config.cluster)
+    print_lines(console, f"search    {plan.search_summary}", f"trial     {needs}")
     if plan.config.task.kind == "causal_lm" and plan.config.scaling.trials_per_group == 1:
-        reason = (
-            why_not_shared(plan.composition)
-            or "scaling.trials_per_group=1; with more, several trials train on its workers"
-        )
-        console.print(f"sharing   none: {reason}", markup=False, soft_wrap=True)
+        by_config = "scaling.trials_per_group=1; with more, several trials train on its workers"
+        print_lines(console, f"sharing   none: {why_not_shared(plan.composition) or by_config}")
     if memory is not None:
-        console.print(f"memory    {memory.summary}", markup=False, soft_wrap=True)
+        print_lines(console, f"memory    {memory.summary}")
         warnings = [*warnings, *memory.notes]
     if cost is not None:
-        console.print(f"time      {cost}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"folder    {plan.location}", markup=False, soft_wrap=True)
-    console.print(f"MLflow    {redact_uri(plan.config.tracking.uri)}", markup=False, soft_wrap=True)
-    for note in (*plan.notes, *warnings):
-        console.print(f"note      {note}", markup=False, soft_wrap=True)
-    console.print("Nothing was started.")
+        print_lines(console, f"time      {cost}")
+    print_lines(
+        console,
+        f"folder    {plan.location}",
+        f"MLflow    {redact_uri(plan.config.tracking.uri)}",
+        *(f"note      {note}" for note in (*plan.notes, *warnings)),
+        "Nothing was started.",
+    )

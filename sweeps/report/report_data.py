@@ -3,7 +3,6 @@ from MLflow raise ``TrackingUnreachable`` if it does not answer."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -156,16 +155,14 @@ def fetch_curves(
 def best_values(trials: Iterable[TrialRecord], mode: str, objective: int = 0) -> list[float | None]:
     """Best value of an objective after each of the trials; None before the first trial that counts as a result."""
     better = min if mode == "min" else max
-
-    def value(trial: TrialRecord) -> float | None:
+    best: float | None = None
+    found: list[float | None] = []
+    for trial in trials:
         values = trial.all_values()
-        is_known = len(values) > objective and math.isfinite(values[objective])
-        return values[objective] if is_known and trial.may_be_best else None
-
-    def best(one: float | None, other: float | None) -> float | None:
-        return other if one is None else one if other is None else better(one, other)
-
-    return list(itertools.accumulate(map(value, trials), best))
+        if trial.may_be_best and len(values) > objective and math.isfinite(values[objective]):
+            best = values[objective] if best is None else better(best, values[objective])
+        found.append(best)
+    return found
 
 
 def chosen_for_curves(data: ReportData, most: int = MOST_CURVES) -> list[TrialRecord]:

@@ -55,14 +55,13 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
     _print_headline(record, console)
     console.print(_trials_table(record, by_rank(record)))
     if len(record.metrics) > 1:
-        console.print()
-        console.print(f"Pareto front: {', '.join(trial.trial for trial in record.front) or 'empty'}", highlight=False)
+        print_lines(console, "", f"Pareto front: {', '.join(trial.trial for trial in record.front) or 'empty'}")
     _print_stages(record, console)
     if record.confirmation is not None:
         _print_confirmation(record, record.confirmation, console)
     for trial in [*record.staged, *record.trials]:
         if trial.violation:
-            console.print(f"trial {trial.trial} is out of bounds: {trial.violation}", markup=False, highlight=False)
+            print_lines(console, f"trial {trial.trial} is out of bounds: {trial.violation}")
         if trial.error:
             print_lines(console, f"trial {trial.trial} failed: {trial.error}")
         elif trial.state in ("finished", "pruned") and not all(map(math.isfinite, trial.all_values() or [math.nan])):
@@ -71,8 +70,7 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
 
 def _print_stages(record: SweepRecord, console: Console) -> None:
     if record.stages:
-        console.print()
-        print_lines(console, *describe_stages(record.stages))
+        print_lines(console, "", *describe_stages(record.stages))
 
 
 def _print_confirmation(record: SweepRecord, confirmation: Confirmation, console: Console) -> None:
@@ -143,9 +141,7 @@ def _trials_table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
     names = parameter_names(trial.params for trial in record.trials)
     has_retries = any(trial.attempts > 1 for trial in trials)
     table = plain_table("trial", "state", no_wrap=True)
-    for name in (*record.metrics, "step", "took", *(["attempts"] if has_retries else [])):
-        table.add_column(name, justify="right")
-    for name in names.values():
+    for name in (*record.metrics, "step", "took", *(["attempts"] if has_retries else []), *names.values()):
         table.add_column(name, justify="right")
     for trial in trials:
         cells = [short(trial.params[path]) if path in trial.params else "" for path in names]
@@ -194,17 +190,16 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
     _print_headline(record, console)
     print_best(record, console)
     _print_stages(record, console)
-    console.print()
-    console.print(f"MLflow    {redact_uri(record.mlflow.tracking_uri)}", markup=False, soft_wrap=True)
-    if (page := existing_report(record)) is not None:
-        console.print(f"report    {page}", markup=False, soft_wrap=True)
-    if record.status in ("interrupted", "stopped"):
-        console.print(f"continue  python -m sweeps resume {record.sweep}", markup=False, soft_wrap=True)
-    print_lines(console, *(f"{name:9} {address}" for name, address in mlflow_pages(record)))
-    console.print(f"trials    python -m sweeps show {record.sweep}", markup=False, soft_wrap=True)
     failed = [trial for trial in [*record.staged, *record.trials] if trial.state == "failed"]
+    lines = [("MLflow", redact_uri(record.mlflow.tracking_uri))]
+    if (page := existing_report(record)) is not None:
+        lines.append(("report", str(page)))
+    if record.status in ("interrupted", "stopped"):
+        lines.append(("continue", f"python -m sweeps resume {record.sweep}"))
+    lines += [*mlflow_pages(record), ("trials", f"python -m sweeps show {record.sweep}")]
     if failed:
-        print_lines(console, f"logs      python -m sweeps logs {record.sweep} --trial {failed[0].trial}")
+        lines.append(("logs", f"python -m sweeps logs {record.sweep} --trial {failed[0].trial}"))
+    print_lines(console, "", *(f"{name:9} {text}" for name, text in lines))
     for trial in failed[:3]:
         print_lines(console, f"trial {trial.trial} failed: {trial.error}")
         if debug:
@@ -238,10 +233,5 @@ def _print_headline(record: SweepRecord, console: Console) -> None:
     rest = f" ({named})" if time_.account is not None and (named := describe_rest(time_.account)) else ""
     held = f"; {time_.gpu_s / 3600:.2f} GPU hours" if time_.gpu_s else ""
     cost = f"; cost {time_.cost:.2f}" if time_.cost else ""
-    console.print(
-        f"{duration(time_.wall_s)} of search, of which workers trained {time_.goodput:.0%}{rest}{held}{cost}",
-        markup=False,
-        highlight=False,
-    )
-    print_lines(console, *forecast_lines(record))
-    console.print()
+    took = f"{duration(time_.wall_s)} of search, of which workers trained {time_.goodput:.0%}{rest}{held}{cost}"
+    print_lines(console, took, *forecast_lines(record), "")

@@ -40,16 +40,17 @@ class ReportedValues:
     def add(self, result: Mapping[str, Any]) -> None:
         """Add a report. It counts if all objectives are present and finite; a step that is reported again after a retry
         keeps its first values."""
-        values = self._objectives.values(result)
-        step = int(result[STEP] if STEP in result else result["training_iteration"])
-        if values is not None:
+        if (values := self._objectives.values(result)) is not None:
+            step = int(result[STEP] if STEP in result else result["training_iteration"])
             self._add_first(step, values)
-            if lineage := result.get(LINEAGE, 0):
-                attribute = f"{REPORT_AFTER_EXPLOIT_PREFIX}{lineage}:{step}"
-                if attribute not in self._after_exploits:
-                    self._after_exploits[attribute] = values
-                    self.trial.set_user_attr(attribute, values)
-        self._note_violations(result)
+            attribute = f"{REPORT_AFTER_EXPLOIT_PREFIX}{result.get(LINEAGE)}:{step}"
+            if result.get(LINEAGE) and attribute not in self._after_exploits:
+                self._after_exploits[attribute] = values
+                self.trial.set_user_attr(attribute, values)
+        worst = {name: max(each, self._violations[name]) for name, each in self._objectives.excesses(result).items()}
+        if not worst.items() <= self._violations.items():
+            self._violations |= worst
+            self.trial.set_user_attr(VIOLATIONS, self._violations)
 
     def _add_first(self, step: int, values: Values) -> None:
         if step in self.reports:
@@ -59,12 +60,6 @@ class ReportedValues:
             self.trial.report(values[0], step)
         else:  # Optuna's own reports are for one objective only
             self.trial.set_user_attr(f"{REPORT_PREFIX}{step}", values)
-
-    def _note_violations(self, result: Mapping[str, Any]) -> None:
-        worst = {name: max(each, self._violations[name]) for name, each in self._objectives.excesses(result).items()}
-        if not worst.items() <= self._violations.items():
-            self._violations |= worst
-            self.trial.set_user_attr(VIOLATIONS, self._violations)
 
     @property
     def values(self) -> Values | None:

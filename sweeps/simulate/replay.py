@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import optuna
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.compat.optuna import PlayedJournal, enqueued_values, running_trial, sampled_at
 from sweeps.constants import NUMBER
@@ -118,7 +118,9 @@ def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.St
         for position in positions:
             journal.play(position)
             then = _loaded(plan, journal, sampler)
-            again = running_trial(then, then.get_trials(deepcopy=False)[number])
+            if (trial_then := then.get_trials(deepcopy=False)[number]).state is TrialState.WAITING:
+                continue  # it was enqueued, and its values were not sampled yet
+            again = running_trial(then, trial_then)
             point = plan.space.sample(again, plan.points.lookup)
             if point == recorded:
                 break

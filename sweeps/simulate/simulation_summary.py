@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from sweeps.report.formatting import duration
-from sweeps.report.plain_console import plain_table
+from sweeps.report.plain_console import plain_table, print_lines
 from sweeps.simulate.lane_rates import RATES_ADVICE
 from sweeps.simulate.run import SimulatedSweep, SimulationResult
 from sweeps.texts.wording import counted, counted_states
@@ -60,20 +60,17 @@ def _last_regret(sweep: SimulatedSweep) -> float | None:
 
 def print_simulation(result: SimulationResult, console: Console) -> None:
     """Print the searches: regret against simulated time, and the best trial of the first."""
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
     table, first = result.table, result.sweeps[0]
     omitted = f" ({table.omitted} others lie outside of the space)" if table.omitted else ""
-    say(
+    print_lines(
+        console,
         f"{table.name}: {len(table.trials)} configurations{omitted}, {len(table.whole)} of them trained to the end "
         f"(step {table.last_step}); {counted(result.workers, 'simulated worker')}"
-        f"{f', {result.lanes} trials on each' if result.lanes > 1 else ''}"
+        f"{f', {result.lanes} trials on each' if result.lanes > 1 else ''}",
     )
     if result.is_alone:
-        say(f"trials do not share their workers, since their speeds are then unknown; {RATES_ADVICE}")
-    say(_describe_between(result))
+        print_lines(console, f"trials do not share their workers, since their speeds are then unknown; {RATES_ADVICE}")
+    print_lines(console, _describe_between(result))
     longest = max(sweep.record.time.wall_s for sweep in result.sweeps)
     rows = plain_table("simulated time", "regret", "normalized", right=("simulated time", "regret", "normalized"))
     for fraction in FRACTIONS:
@@ -82,18 +79,19 @@ def print_simulation(result: SimulationResult, console: Console) -> None:
             normalized = [each for regret in regrets if (each := result.scale.normalized(regret)) is not None]
             rows.add_row(duration(fraction * longest), _mean(regrets), _mean(normalized))
     console.print(rows)
-    say(
+    print_lines(
+        console,
         f"regret: distance of the best value so far to {short(result.scale.best)}, the best in the table; normalized: "
-        f"divided by that of the table's median, {short(result.scale.median)}"
+        f"divided by that of the table's median, {short(result.scale.median)}",
     )
     states = counted_states(first.record.counts) or "no trial"
-    say(f"seed {first.seed}: {states}, in {duration(first.record.time.wall_s)}; {first.ended_because}")
+    print_lines(console, f"seed {first.seed}: {states}, in {duration(first.record.time.wall_s)}; {first.ended_because}")
     for best in first.record.front:
         values = ", ".join(
             f"{metric} {short(value)}" for metric, value in zip(first.record.metrics, best.all_values(), strict=True)
         )
         ended = f"{best.state} after {counted(best.steps, 'step')}"
-        say(f"best trial {best.trial} ({ended}): {values}; {describe(best.params)}")
+        print_lines(console, f"best trial {best.trial} ({ended}): {values}; {describe(best.params)}")
 
 
 def _describe_between(result: SimulationResult) -> str:

@@ -100,6 +100,11 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is a number; a truth value is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def contains(distribution: Distribution, value: Any) -> bool:
     """Whether a distribution can sample a value."""
     match distribution:
@@ -108,11 +113,9 @@ def contains(distribution: Distribution, value: Any) -> bool:
         case ConstantDistribution(value=constant):
             return _same(constant, value)
         case IntDistribution(low=low, high=high, step=step):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                return False
-            return (value - low) % step == 0
+            return is_number(value) and low <= value <= high and bool((value - low) % step == 0)
         case FloatDistribution(low=low, high=high, step=step):
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if not is_number(value):
                 return False
             return low <= value <= high if step is None else _step_of(low, high, step, value) is not None
 
@@ -225,8 +228,7 @@ def describe(distribution: Distribution) -> str:
 
 def expected(distribution: Distribution, value: Any) -> str:
     """Explain why a value cannot be sampled, such as ``must be between 0 and 1``."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number or not isinstance(distribution, FloatDistribution | IntDistribution):
+    if is_number(value) or not isinstance(distribution, FloatDistribution | IntDistribution):
         return f"must be {describe(distribution)}"
     kind = "text; without quotes it" if isinstance(value, str) else f"{type(value).__name__}; it"
     number = (

@@ -175,12 +175,7 @@ def _order(distributions: Mapping[str, Distribution]) -> list[str]:
     ordered: list[str] = []
     waiting = list(distributions)
     while waiting:
-        ready = [
-            path
-            for path in waiting
-            if not any(other in waiting for other in distributions[path].when if other != path)
-            and path not in distributions[path].when
-        ]
+        ready = [path for path in waiting if not any(other in waiting for other in distributions[path].when)]
         if not ready:
             raise ConfigError(
                 f"space: the conditions of {', '.join(waiting)} depend on each other in a circle; remove one"

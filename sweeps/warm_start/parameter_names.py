@@ -49,7 +49,7 @@ def match_names(
     searched = list(searched)
     paths = dict(given)
     for name in names:
-        if name not in paths and (name in searched or ("." in name and lookup(name) is not None)):
+        if name not in {*paths, *paths.values()} and (name in searched or ("." in name and lookup(name) is not None)):
             paths[name] = name
     free = [path for path in searched if path not in paths.values()]
     theirs, ours = _by_last_part(name for name in names if name not in paths), _by_last_part(free)

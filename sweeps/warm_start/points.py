@@ -11,7 +11,7 @@ from sweeps.compose.dotted import MISSING
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.errors import UserError
 from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
-from sweeps.space.distributions import boundary_values, describe, encode, index_of
+from sweeps.space.distributions import boundary_values, describe, encode, index_of, is_number
 from sweeps.space.space import Lookup, Point, Space
 from sweeps.warm_start.other_trial import OtherSearch
 from sweeps.warm_start.parameter_names import MatchedNames, match_names
@@ -88,7 +88,7 @@ def _point(
         return f"{point} is not {lookup(point)!r}"
     if value is None:
         return f"no value of {point}"
-    if _is_choice(distribution) or _is_number(value):
+    if _is_choice(distribution) or is_number(value):
         return f"{point} is not {describe(distribution)}"
     return f"{point} is not a number"
 
@@ -116,8 +116,8 @@ def _reads_as(choice: Any, value: Any) -> bool:
         words = {"none", "null"} if choice is None else {str(choice).lower()}
         return isinstance(value, str) and value.lower() in words
     number, given = _number(choice), _number(value)
-    if _is_number(number):
-        return _is_number(given) and math.isclose(given, number, rel_tol=READING_ERROR)
+    if is_number(number):
+        return is_number(given) and math.isclose(given, number, rel_tol=READING_ERROR)
     return bool(value == encode(choice)) or str(value) == str(choice)
 
 
@@ -137,10 +137,6 @@ def _number(value: Any) -> Any:
         return float(value)
     except ValueError:
         return value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_missing(value: Any) -> bool:

@@ -114,7 +114,6 @@ def _trial(row: Mapping[str, Any], parameters: list[str], value_column: str, sta
 
 def _plain(value: Any) -> Any:
     """Convert a value of a column from NumPy's type; return None if it is missing."""
-    value = value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
     value = value.tolist() if hasattr(value, "tolist") else value
     return None if isinstance(value, float) and math.isnan(value) else value
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from recording import open_recorder
 from records import sweep_record, trial_record
-from rich.console import Console
 
 from sweeps.config.objectives import Objectives
 from sweeps.constants import TAG_LANES
 from sweeps.errors import UserError
 from sweeps.report.comparison import Compared, Comparison, compare_sweeps, print_comparison
 from sweeps.report.figures.comparison import check_output, comparison_figure, write_comparison
+from sweeps.report.plain_console import printed_text
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, SweepTime, TrialRecord
 from sweeps.tracking.trial_history import Span
@@ -68,9 +68,7 @@ def test_what_all_have_reached_is_the_target_and_its_price_is_told() -> None:
     assert document["differences"] == {"train.lr": {"fast": "fast", "slow": "slow"}}
     assert document["hours"] == "worker-hours"
     json.dumps(document, allow_nan=False)
-    console = Console(file=io.StringIO(), width=120)
-    print_comparison(comparison, console)
-    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    printed = printed_text(partial(print_comparison, comparison))
     for words in ("min of eval/loss", "fast", "slow", "reached 0.45 after", "train.lr"):
         assert words in printed
     assert "4 trials, 2h 00m, 4 worker-hours" in printed
@@ -83,9 +81,7 @@ def test_sweeps_of_unknown_config_are_named_and_have_no_hours_and_no_differences
         assert comparison.differences == paths
         assert [each.hours for each in comparison.sweeps[:2]] == [4.0, None]
         assert {point.hours for point in comparison.sweeps[1].curve} == {None}
-        console = Console(file=io.StringIO(), width=120)
-        print_comparison(comparison, console)
-        printed = console.file.getvalue()  # type: ignore[attr-defined]
+        printed = printed_text(partial(print_comparison, comparison))
         assert "The config of slow is not recorded, or cannot be read here.\n" in printed
         assert ("same" in printed, "seed" in printed) == (False, "third" in names)
 

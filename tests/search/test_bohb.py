@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import heapq
+from pathlib import Path
 
 import numpy as np
 import optuna
 import pytest
 from hartmann import Hartmann
 from optuna.samplers import BaseSampler
+from optuna.storages import JournalStorage
 from optuna.trial import TrialState
 
+from sweeps.compat.optuna import set_note
 from sweeps.constants import COMPLETED, STEP
 from sweeps.search import OptunaSearcher
 from sweeps.search.samplers.bohb import RungSampler
+from sweeps.search.study_file import StudyFile
 
 
 class Rungs:
@@ -63,6 +67,17 @@ def test_a_trial_whose_first_values_come_after_the_rung_is_not_compared_there() 
     rungs.trial({2: 0.1}, TrialState.COMPLETE)
     rungs.trial({3: 0.2})
     assert rungs.shown(sampler) == {0: 0.5, 1: 0.6, 3: None}
+
+
+def test_a_trial_that_was_shown_while_it_ran_is_shown_with_the_limits_that_it_has_violated(tmp_path: Path) -> None:
+    study = optuna.create_study(storage=JournalStorage(StudyFile(tmp_path / "study.log")))
+    sampler, trial = RungSampler(optuna.samplers.RandomSampler(), enough=1), study.ask()
+    set_note(study, study.trials[0], "note", 1)  # as TPE does
+    trial.report(0.5, 1)
+    assert [shown.constraints for shown in sampler.trials(study)] == [{}]
+    trial.set_constraint("memory <= 1", 2.0)
+    study.tell(trial, state=TrialState.PRUNED)
+    assert [shown.constraints for shown in sampler.trials(study)] == [{"memory <= 1": 2.0}]
 
 
 def tpe(seed: int) -> BaseSampler:

@@ -118,6 +118,7 @@ def test_the_first_rung_is_reached_also_by_a_sum_of_fractions() -> None:
     assert reached < 0.8
     assert Rungs(0.8, 3).furthest(reached) == 0.8
     assert Rungs(0.8, 3).furthest(0.7) is None
+    assert Rungs(0.8, 3).furthest(math.inf) is None
 
 
 def test_a_trial_that_hyperband_pauses_is_known_as_paused_until_it_goes_on() -> None:

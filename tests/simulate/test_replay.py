@@ -99,6 +99,12 @@ def test_reports_that_are_recorded_while_a_point_is_sampled_make_no_difference()
     assert replay(plan).differences == []
 
 
+def test_values_that_a_given_point_lacks_are_sampled_again_from_when_the_point_was_asked_for() -> None:
+    space = ("~space", "train.lr=choice(0.001, 0.01, 0.1)", "model.dropout=choice(0.0, 0.1)")
+    plan = searched("search/sampler=brute_force", *space, "search.points=[{train.lr: 0.01}, {train.lr: 0.1}]", trials=5)
+    assert replay(plan).differences == []
+
+
 def test_a_search_that_knows_what_trials_cost_makes_the_same_decisions_again() -> None:
     plan = searched("search=sweeps", "search.sampler.startup_trials=4", trials=30, limit_s=300.0)
     assert COST_MODEL in (plan.folder / STUDY_FILE).read_text()

@@ -230,7 +230,8 @@ def test_texts_of_values_that_are_not_searched_are_compared_by_what_they_mean() 
 
 
 def test_names_are_mapped_and_what_was_not_searched_is_given(folder: Path, tmp_path: Path) -> None:
-    pd.DataFrame({"rate": [0.01], "bs": ["32"], "score": [1.0]}).to_csv(tmp_path / "odd.csv", index=False)
+    row = {"rate": [0.01], "train.lr": [0.02], "bs": ["32"], "score": [1.0]}
+    pd.DataFrame(row).to_csv(tmp_path / "odd.csv", index=False)
     earlier = load(
         TrialTable,
         path=f"{tmp_path}/odd.csv",
@@ -239,6 +240,7 @@ def test_names_are_mapped_and_what_was_not_searched_is_given(folder: Path, tmp_p
         fixed={"train.optimizer": "sgd"},
     )
     assert earlier.points == [{"train.lr": 0.01, "train.batch": 32, "train.optimizer": "sgd"}]
+    assert earlier.note == "rate is train.lr, bs is train.batch; ignored: train.lr"
 
 
 WRONG: list[tuple[type[OtherTrials], dict[str, Any], list[str]]] = [
@@ -334,6 +336,14 @@ def test_texts_of_numbers_and_dates_in_a_table_are_the_choices_that_they_name(su
     )
     earlier = load(TrialTable, space=space, path=str(file))
     assert earlier.points == [{f"data.{name}": text for name, text in row.items()} for row in rows]
+
+
+def test_a_list_of_one_text_in_a_parquet_table_is_a_list(tmp_path: Path) -> None:
+    modules = [["q"], ["q", "v"]]
+    pd.DataFrame({"modules": modules, "loss": [0.1, 0.2]}).to_parquet(tmp_path / "trials.parquet")
+    space = space_of({"model.modules": {"type": "categorical", "choices": modules}})
+    earlier = load(TrialTable, space=space, path=f"{tmp_path}/trials.parquet")
+    assert earlier.points == [{"model.modules": each} for each in modules]
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,8 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure, trial_hover
-from sweeps.report.figures.style import (
-    BEST_COLOUR,
-    STATE_COLOURS,
-    WEBGL_FROM,
-    count_outside,
-    robust_range,
-    time_unit,
-)
+from sweeps.report.figures.section import Image, Section, SectionFigure, scatter_for, style_figure, trial_hover
+from sweeps.report.figures.style import BEST_COLOUR, STATE_COLOURS, count_outside, robust_range, time_unit
 from sweeps.report.report_data import ReportData, best_values
 from sweeps.texts.wording import counted
 from sweeps.tracking.record import TrialRecord, ended_spans
@@ -62,7 +55,7 @@ def _against_time(data: ReportData, objective: int) -> go.Figure:
 
 def _figure(data: ReportData, objective: int, trials: Sequence[TrialRecord], positions: Sequence[float]) -> go.Figure:
     figure = go.Figure()
-    scatter = go.Scattergl if len(trials) >= WEBGL_FROM else go.Scatter
+    scatter = scatter_for(len(trials))
     for state, colour in STATE_COLOURS.items():
         chosen = [(x, trial) for x, trial in zip(positions, trials, strict=True) if trial.state == state]
         if chosen:

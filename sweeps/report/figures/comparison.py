@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from sweeps.errors import ConfigError, UserError
 from sweeps.report.comparison import BestSoFar, Comparison, print_comparison
+from sweeps.report.figures.style import time_unit
 from sweeps.report.plain_console import plain_console
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 SUFFIXES = (".html", ".png", ".svg", ".pdf")
-UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 MOST_MARKED = 60
 """Maximum number of points of a line with a marker at each point."""
 PANEL_INCHES = (4.4, 4.2)
@@ -59,7 +59,7 @@ def comparison_figure(comparison: Comparison) -> go.Figure:
 
     points = [point for each in comparison.sweeps for point in each.curve]
     seconds = max((point.seconds for point in points), default=0.0)
-    unit, size = next(((unit, size) for unit, size in UNITS if seconds >= 2 * size), UNITS[-1])
+    size, unit = time_unit(seconds)
     panels: list[tuple[str, Callable[[BestSoFar], float]]] = [
         ("trials", lambda point: point.trials),
         (f"time ({unit})", lambda point: point.seconds / size),

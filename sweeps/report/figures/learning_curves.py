@@ -10,16 +10,8 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from sweeps.config.objectives import as_loss
-from sweeps.report.figures.section import Image, Section, SectionFigure, lines_trace, style_figure
-from sweeps.report.figures.style import (
-    BEST_COLOUR,
-    CHOSEN_COLOURS,
-    END_MARKS,
-    MUTED,
-    STATE_COLOURS,
-    WEBGL_FROM,
-    count_outside,
-)
+from sweeps.report.figures.section import Image, Section, SectionFigure, lines_trace, scatter_for, style_figure
+from sweeps.report.figures.style import BEST_COLOUR, CHOSEN_COLOURS, END_MARKS, MUTED, STATE_COLOURS, count_outside
 from sweeps.report.formatting import shorten
 from sweeps.report.report_data import ReportData
 from sweeps.tracking.metric_history import HistoryPoint
@@ -127,7 +119,7 @@ def learning_curves(
 
 def _by_state(curves: LearningCurves) -> go.Figure:
     figure = go.Figure()
-    scatter = go.Scattergl if len(curves.values) >= WEBGL_FROM else go.Scatter
+    scatter = scatter_for(len(curves.values))
     for state, colour in STATE_COLOURS.items():
         trials = [trial for trial in curves.trials if trial.state == state and trial.trial != curves.best]
         if trials:
@@ -144,7 +136,7 @@ def _by_state(curves: LearningCurves) -> go.Figure:
 def _compared(curves: LearningCurves) -> go.Figure:
     """Figure with the chosen trials in their own colours and all others in a pale one."""
     figure = go.Figure()
-    scatter = go.Scattergl if len(curves.values) >= WEBGL_FROM else go.Scatter
+    scatter = scatter_for(len(curves.values))
     others = [trial for trial in curves.trials if trial.trial not in curves.chosen]
     if others:
         figure.add_trace(_lines(curves, others, scatter, "other trials", MUTED, opacity=0.25, width=1))

@@ -6,8 +6,8 @@ import itertools
 
 import plotly.graph_objects as go
 
-from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure, trial_hover
-from sweeps.report.figures.style import BEST_COLOUR, STATE_COLOURS, WEBGL_FROM, robust_range
+from sweeps.report.figures.section import Image, Section, SectionFigure, scatter_for, style_figure, trial_hover
+from sweeps.report.figures.style import BEST_COLOUR, STATE_COLOURS, robust_range
 from sweeps.report.report_data import ReportData
 from sweeps.texts.wording import counted
 from sweeps.tracking.record import TrialRecord
@@ -35,7 +35,7 @@ def _figure(data: ReportData, x: int, y: int) -> go.Figure:
     record = data.record
     front = {trial.trial for trial in record.front}
     figure = go.Figure()
-    scatter = go.Scattergl if len(data.valued) >= WEBGL_FROM else go.Scatter
+    scatter = scatter_for(len(data.valued))
     groups = [
         (state, [trial for trial in data.valued if trial.state == state and trial.trial not in front], colour)
         for state, colour in STATE_COLOURS.items()

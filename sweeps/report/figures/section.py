@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from sweeps.report.figures.style import BACKGROUND, GRID, INK, MUTED
+from sweeps.report.figures.style import BACKGROUND, GRID, INK, MUTED, WEBGL_FROM
 from sweeps.report.formatting import shorten
 from sweeps.texts.wording import counted
 from sweeps.tracking.mlflow_texts import describe
@@ -75,6 +75,11 @@ def style_figure(figure: go.Figure, **layout: Any) -> go.Figure:
     figure.update_xaxes(axes)
     figure.update_yaxes(axes)
     return figure
+
+
+def scatter_for(points: int) -> Any:
+    """Return the kind of trace that draws this number of points quickly in a browser."""
+    return go.Scattergl if points >= WEBGL_FROM else go.Scatter
 
 
 def lines_trace(

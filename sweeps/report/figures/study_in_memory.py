@@ -14,6 +14,7 @@ from sweeps.config.space import Distribution
 from sweeps.config.space import OrdinalDistribution as Order
 from sweeps.report.figures.parameter_axis import ParameterAxis
 from sweeps.report.report_data import ReportData
+from sweeps.space.distributions import is_number
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.values import to_text
 
@@ -59,7 +60,7 @@ def distribution_of(data: ReportData, path: str) -> BaseDistribution:
     """Optuna distribution of a parameter: the configured one, widened to hold all tried values."""
     configured: Distribution | None = data.space.get(path)
     tried = _tried(data, path)
-    if not isinstance(configured, Choice | Order) and all(_is_number(value) for value in tried) and tried:
+    if not isinstance(configured, Choice | Order) and all(is_number(value) for value in tried) and tried:
         return _range(configured, tried)
     labels = map(labels_of(data, path), [*_configured_choices(data, path), *tried])
     return CategoricalDistribution(list(dict.fromkeys(labels)) or [None])
@@ -69,14 +70,14 @@ def labels_of(data: ReportData, path: str) -> Callable[[Any], Any]:
     """Return the function that labels the values of a parameter: ``label``, but with whole texts if two of them would
     have the same label, or with a number after each label if a string is too long for that."""
     values = [*_configured_choices(data, path), *_tried(data, path)]
-    texts = {to_text(value): value for value in values if not _is_number(value)}
+    texts = {to_text(value): value for value in values if not is_number(value)}
     labels = {text: label(value) for text, value in texts.items()}
     if len(set(labels.values())) < len(labels):
         is_short = max(map(len, texts)) <= LONGEST_WHOLE_CHOICE
         labels = {
             text: text if is_short else f"{labels[text]} ({number})" for number, text in enumerate(texts, start=1)
         }
-    return lambda value: value if _is_number(value) else labels[to_text(value)]
+    return lambda value: value if is_number(value) else labels[to_text(value)]
 
 
 def _configured_choices(data: ReportData, path: str) -> list[Any]:
@@ -91,7 +92,7 @@ def _tried(data: ReportData, path: str) -> list[Any]:
 def label(value: Any) -> Any:
     """Label of a value on an axis: a number, or a string whose middle is left out if it is long, since paths and names
     of models often differ only at their end."""
-    if _is_number(value):
+    if is_number(value):
         return value
     text = to_text(value)
     half = LONGEST_CHOICE // 2
@@ -108,7 +109,3 @@ def _range(configured: Distribution | None, tried: Sequence[float]) -> FloatDist
     if all(isinstance(value, int) for value in tried) and isinstance(low, int) and isinstance(high, int):
         return IntDistribution(low, high, log=log)
     return FloatDistribution(float(low), float(high), log=log)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

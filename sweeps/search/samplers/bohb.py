@@ -41,7 +41,8 @@ class RungSampler(StudyViewSampler):
         super().__init__(sampler)
         self._enough = enough
         self._last_steps: dict[int, int] = {}
-        self._at_rung: dict[int, FrozenTrial] = {}
+        self._at_rung: dict[tuple[int, TrialState], FrozenTrial] = {}
+        """Trials as they are shown, also by their state: their constraints are known when they end."""
         self._rung: int | None = None
 
     def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
@@ -77,13 +78,14 @@ class RungSampler(StudyViewSampler):
 
     def _as_of(self, rung: int, trial: FrozenTrial) -> FrozenTrial | None:
         """Return a trial with its value at the rung; None if it has none and has ended."""
-        if trial.number in self._at_rung:
-            return self._at_rung[trial.number]
+        key = trial.number, trial.state
+        if key in self._at_rung:
+            return self._at_rung[key]
         last_step = self._last_step(trial)
         has_passed = last_step is not None and last_step >= rung
         if has_passed and (steps := [step for step in trial.intermediate_values if step <= rung]):
-            self._at_rung[trial.number] = completed(trial, trial.intermediate_values[max(steps)])
-            return self._at_rung[trial.number]
+            self._at_rung[key] = completed(trial, trial.intermediate_values[max(steps)])
+            return self._at_rung[key]
         return trial if trial.state is TrialState.RUNNING else None
 
 

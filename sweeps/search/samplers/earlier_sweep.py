@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sweeps.space.distributions import is_number
 from sweeps.space.space import Lookup, Point, Space, point_of
 
 
@@ -38,8 +39,7 @@ def as_point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, 
         The point; or the path whose value lies outside of the space.
     """
     for path, value in params.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if path not in space.distributions and not number and value != lookup(path):
+        if path not in space.distributions and not is_number(value) and value != lookup(path):
             return path
     point, outside = point_of(space, lambda path: params[path] if path in params else config(path), lookup)
     return next(iter(outside), point)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import FrozenTrial
+from optuna.distributions import BaseDistribution
+from optuna.trial import FixedTrial, FrozenTrial
 
-from sweeps.space.distributions import suggest
+from sweeps.space.distributions import boundary_values, suggest
 from sweeps.space.space import Space
 
 
@@ -43,28 +40,8 @@ class SpaceFillingSampler(optuna.samplers.QMCSampler):
 
 def unconditional(space: Space) -> dict[str, BaseDistribution]:
     """Return Optuna's distributions of all parameters with more than one value, without conditions."""
-    recorder = _DistributionRecorder()
+    first = {path: boundary_values(each)[0] for path, each in space.distributions.items()}
+    trial = FixedTrial(space.encode(first))
     for path, each in space.distributions.items():
-        suggest(recorder, path, each)
-    return {path: distribution for path, distribution in recorder.distributions.items() if not distribution.single()}
-
-
-class _DistributionRecorder:
-    """Records the distributions from which values are suggested."""
-
-    def __init__(self) -> None:
-        self.distributions: dict[str, BaseDistribution] = {}
-
-    def suggest_float(
-        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
-    ) -> float:
-        self.distributions[name] = FloatDistribution(low, high, log=log, step=step)
-        return low
-
-    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
-        self.distributions[name] = IntDistribution(low, high, log=log, step=step)
-        return low
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        self.distributions[name] = CategoricalDistribution(choices)
-        return choices[0]
+        suggest(trial, path, each)
+    return {path: distribution for path, distribution in trial.distributions.items() if not distribution.single()}

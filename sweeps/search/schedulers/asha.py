@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,34 +13,33 @@ import numpy as np
 from sweeps.config.objectives import Objectives
 from sweeps.search.schedulers.decisions import BROKEN, STOPS, STOPS_IF_LONGER, DecisionLog, encoded
 from sweeps.search.schedulers.places import Places
-from sweeps.search.schedulers.rung_positions import has_reached
+from sweeps.search.schedulers.rung_positions import Rungs, has_reached
 from sweeps.search.schedulers.scheduler import Result, ScheduledTrial, Scheduler, Verdict
 from sweeps.texts.wording import amount
-
-UNREACHABLE = 1e15
-"""Resource that no trial reaches, in any unit: the last rung is beyond every trial's end."""
 
 
 class Bracket:
     """Rungs at which trials are compared, each ``eta`` times as far as the previous one."""
 
-    def __init__(self, grace: float, eta: float, skipped: int):
+    def __init__(self, first: float, eta: float):
         """
         Args:
-            grace: The first rung.
+            first: The first rung.
             eta: One in ``eta`` trials continues.
-            skipped: Number of rungs to leave out at the beginning.
         """
-        self._eta = eta
-        count = int(math.log(UNREACHABLE / grace) / math.log(eta) - skipped + 1)
-        self.rungs: list[tuple[float, dict[str, float]]] = [
-            (grace * eta ** (index + skipped), {}) for index in reversed(range(count))
-        ]
-        """Resource and rewards by trial, furthest rung first."""
+        self._positions, self._eta = Rungs(first, eta), eta
+        self._rewards = defaultdict[float, dict[str, float]](dict)
+        """Rewards by trial, at each rung."""
 
     def at(self, reached: float) -> tuple[float, dict[str, float]] | None:
         """Return the furthest rung that was reached, and the rewards there by trial; None before the first."""
-        return next(((rung, rewards) for rung, rewards in self.rungs if has_reached(reached, rung)), None)
+        rung = self._positions.furthest(reached)
+        return None if rung is None else (rung, self._rewards[rung])
+
+    def forget(self, trial: str) -> None:
+        """Remove a trial from all rungs."""
+        for rewards in self._rewards.values():
+            rewards.pop(trial, None)
 
     def least(self, rewards: Sequence[float]) -> float:
         """Return the minimum reward within the best 1/eta."""
@@ -52,9 +52,9 @@ class Bracket:
             Whether the report is worse than the best 1/eta of those that reached the rung before; None if the report
             reaches no new rung.
         """
-        _, rewards = self.at(reached) or (0.0, None)
-        if rewards is None or trial in rewards:
+        if (at := self.at(reached)) is None or trial in at[1]:
             return None
+        _, rewards = at
         others = compared(rewards)
         is_worse = bool(others) and reward < self.least(others)
         rewards[trial] = reward
@@ -95,7 +95,7 @@ class Asha(Scheduler):
         """
         super().__init__(objectives, decisions)
         self._resource, self._grace = resource, grace
-        self._brackets = [Bracket(grace, eta, index) for index in range(brackets)]
+        self._brackets = [Bracket(grace * eta**skipped, eta) for skipped in range(brackets)]
         self._seed, self._eta = seed, eta
         for number, event in self._decisions.events:
             self.repeat(number, event)
@@ -142,8 +142,7 @@ class Asha(Scheduler):
 
     def _forget(self, number: str) -> None:
         """Remove a trial that violated a limit from the rungs: its value may be out of reach within the limit."""
-        for _, rewards in self._bracket(number).rungs:
-            rewards.pop(number, None)
+        self._bracket(number).forget(number)
 
     def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
         if BROKEN in event:
@@ -169,6 +168,5 @@ class Asha(Scheduler):
 
     def _bracket(self, number: str) -> Bracket:
         """Return a trial's bracket, drawn by its number; brackets with more rungs are more likely."""
-        most = max(len(bracket.rungs) for bracket in self._brackets)
-        weights = [math.exp(len(bracket.rungs) - most) for bracket in self._brackets]
+        weights = [math.exp(-skipped) for skipped in range(len(self._brackets))]
         return random.Random(f"{self._seed}/{number}/bracket").choices(self._brackets, weights)[0]

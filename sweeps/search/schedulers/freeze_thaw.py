@@ -92,9 +92,8 @@ class FreezeThaw(PausingScheduler):
         """Remaining seconds of the budget when the last decision was made."""
         for name, event in self._decisions.events:
             self._apply(name, event)
-        self._earlier_costs = [event[START_COST] for _, event in self._decisions.events if START_COST in event][
-            -NEWEST:
-        ]
+        costs = [event[START_COST] for _, event in self._decisions.events if START_COST in event]
+        self._earlier_costs = costs[-NEWEST:]
         """Costs of a start, as measured in earlier sessions."""
         self._earlier = {name for name, _ in self._decisions.events}
         """Trials of earlier sessions that have not reported in this one. Their first report may repeat their last one,
@@ -269,7 +268,8 @@ class FreezeThaw(PausingScheduler):
         self._measure(name, result)
         rung = self._new_rung(name, result)
         if (reason := self._why_bad(result, rung)) is not None:
-            return self._stop(name, reason, places)
+            self._spoil(name, reason, places, stops=True)
+            return Verdict.STOP
         if rung is None or self._is_end(rung):
             return Verdict.CONTINUE  # the end of a training is recorded when it comes
         event = self._report("arrived", rung, result) | {PAUSES: False}
@@ -322,12 +322,11 @@ class FreezeThaw(PausingScheduler):
             return f"{', '.join(metrics)} had a value that is not finite"
         return None
 
-    def _stop(self, name: str, reason: str, places: Places) -> Verdict:
-        """Stop a bad trial."""
+    def _spoil(self, name: str, reason: str, places: Places, *, stops: bool) -> None:
+        """Record that a trial can no longer be the best, unless that is known."""
         if name not in self._model.bad:
-            self._decide(name, {"event": "bad", "reason": reason, STOPS: True})
+            self._decide(name, {"event": "bad", "reason": reason, STOPS: stops})
             self._let_paused_go_first(places)
-        return Verdict.STOP
 
     def _report(self, kind: str, rung: float, result: Result) -> dict[str, Any]:
         """Return the record of a report at a rung; with a budget, it contains the remaining seconds."""
@@ -346,9 +345,8 @@ class FreezeThaw(PausingScheduler):
         name = trial.id
         if result.get(COMPLETED) and self._has_values(result) and not self._is_done(name):
             end = self._given_longest or result[self._resource]
-            if name not in self._model.bad and (reason := self._why_bad(result, end)) is not None:
-                self._decide(name, {"event": "bad", "reason": reason, STOPS: False})  # it has ended by itself
-                self._let_paused_go_first(places)
+            if (reason := self._why_bad(result, end)) is not None:
+                self._spoil(name, reason, places, stops=False)  # it has ended by itself
             elif name not in self._model.bad:
                 self._decide(name, self._report("done", end, result))
         self.leave(trial, places)

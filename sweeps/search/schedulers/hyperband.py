@@ -148,19 +148,14 @@ class Hyperband(PausingScheduler):
 
     def _apply(self, trial: str | None, event: dict[str, Any]) -> Verdict:
         """Change the state; return the decision about the trial."""
-        decision = Verdict.CONTINUE
-        match event:
-            case {"event": "closed"}:
+        if trial is None:
+            if event["event"] == "closed":
                 self._brackets[-1].closed = True
-            case {"event": "halved", "bracket": index}:
-                self._brackets[index].halve()
-            case {"event": kind} if trial is not None:
-                decision = self._apply_to(trial, kind, event)
-        return decision
-
-    def _apply_to(self, trial: str, kind: str, event: dict[str, Any]) -> Verdict:
+            else:
+                self._brackets[event["bracket"]].halve()
+            return Verdict.CONTINUE
         self._paused.discard(trial)
-        match kind:
+        match event["event"]:
             case "added":
                 self._bracket_of[trial] = self._open_bracket()
                 self._bracket_of[trial].add(trial)
@@ -176,7 +171,7 @@ class Hyperband(PausingScheduler):
                 return Verdict.STOP
             case "left" | "done":
                 self._bracket_of[trial].values.pop(trial, None)
-                if kind == "done":
+                if event["event"] == "done":
                     self._done.add(trial)
         return Verdict.CONTINUE
 
@@ -234,10 +229,6 @@ class Hyperband(PausingScheduler):
         if trial.id in self._bracket_of[trial.id].values:
             self._decide(trial.id, {"event": how})
             places.holds_new = True
-
-    @property
-    def depends_on_time(self) -> bool:
-        return False
 
     def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:
         """Return the paused trials that were among the best of their rung, furthest first, and the others of that rung

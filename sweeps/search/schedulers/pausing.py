@@ -70,7 +70,7 @@ class PausingScheduler(Scheduler, ABC):
     def depends_on_time(self) -> bool:
         """Whether ``ready`` depends on more than the decisions and which trials are paused, such as on the remaining
         time; it is then called after each event."""
-        return True
+        return False
 
     @abstractmethod
     def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:

@@ -21,8 +21,8 @@ class Rungs:
         self._grace, self._eta = grace, eta
 
     def furthest(self, reached: float) -> float | None:
-        """Return the furthest rung that was reached; None before the first."""
-        if not has_reached(reached, self._grace):
+        """Return the furthest rung that was reached; None before the first, or if a function reports infinity."""
+        if not has_reached(reached, self._grace) or math.isinf(reached):
             return None
         level = math.floor(math.log(reached / self._grace) / math.log(self._eta) + 1e-9)
         return self._grace * self._eta ** max(level, 0)
