@@ -109,9 +109,8 @@ def _run(arguments: Sequence[str]) -> None:
 def _print_error(error: Exception) -> tuple[int, str]:
     """Print an error; return the exit status and the message."""
     status, usage = NO_SUCCESS, False
-    if NO_HOME in str(error):
-        is_own = os.path.expanduser("~") == "~"  # noqa: PTH111 - that of Path raises
-        status, message = MISTAKE, OWN_HOME if is_own else OTHER_HOME
+    if (mistake := _mistake(error)) is not None:
+        status, message = MISTAKE, mistake
     elif isinstance(error, SweepsError):
         status, message = error.exit_status, str(error)
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -119,17 +118,6 @@ def _print_error(error: Exception) -> tuple[int, str]:
         return MISTAKE, error.format_message()
     elif isinstance(error, click.ClickException):  # an unknown verb or option
         status, message, usage = MISTAKE, _with_nearest(error), True
-    elif (file := shadowing_file(error)) is not None:
-        status = MISTAKE
-        message = f"{describe_shadowing(file)} ({error})"
-    elif isinstance(error, UnicodeEncodeError) and (odd := [each for each in sys.argv if error.object in each]):
-        status = MISTAKE
-        message = (
-            f"{odd[0]!a}: is not text in {sys.getfilesystemencoding()}, the encoding of this terminal; write it in "
-            "that, or set PYTHONUTF8=1 if it is in UTF-8"
-        )
-    elif isinstance(error, OSError) and error.errno in OUT_OF_REACH and error.filename:
-        status, message = MISTAKE, f"{error.filename}: {error.strerror}; use another path"
     elif isinstance(error, OSError) and error.errno in FULL:
         where = error.filename or "the disk of the output or of temporary files (TMPDIR)"
         message = f"{where}: {error.strerror}; free some, or use another disk"
@@ -139,6 +127,32 @@ def _print_error(error: Exception) -> tuple[int, str]:
     if usage:
         _print_usage(error.ctx if isinstance(error, click.UsageError) else None)
     return status, message
+
+
+def _mistake(error: Exception) -> str | None:
+    """Return the message of an error of Python or a library that tells a mistake of the user; None for any other."""
+    message: str | None = None
+    if NO_HOME in str(error) and os.path.expanduser("~") == "~":  # noqa: PTH111 - that of Path raises
+        message = OWN_HOME
+    elif isinstance(error, SweepsError | click.ClickException):
+        pass  # they tell what happened themselves
+    elif isinstance(error, RuntimeError) and NO_HOME in str(error):
+        message = OTHER_HOME
+    elif (file := shadowing_file(error)) is not None:
+        message = f"{describe_shadowing(file)} ({error})"
+    elif isinstance(error, UnicodeEncodeError) and (odd := [each for each in sys.argv if error.object in each]):
+        message = (
+            f"{odd[0]!a}: is not text in {sys.getfilesystemencoding()}, the encoding of this terminal; write it in "
+            "that, or set PYTHONUTF8=1 if it is in UTF-8"
+        )
+    elif isinstance(error, OSError) and error.errno in OUT_OF_REACH and error.filename and not _has_driver():
+        message = f"{error.filename}: {error.strerror}; use another path"
+    return message
+
+
+def _has_driver() -> bool:
+    """Whether this process may have started a sweep, so that an error is not just one of what was typed."""
+    return "sweeps.driver.run" in sys.modules
 
 
 def _with_nearest(error: click.ClickException) -> str:

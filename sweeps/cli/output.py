@@ -44,7 +44,7 @@ def run_and_show(
 
 
 def show_outcome(record: SweepRecord, *, as_json: bool, document: Any = None) -> None:
-    """Print the outcome of a sweep, and exit with its status.
+    """Print the outcome of a sweep, and set its exit status.
 
     Args:
         record: The sweep.

@@ -37,7 +37,7 @@ class _PlainConsole(Console):
         """End a command whose output is no longer read, as with `| head`; if only progress output is lost, continue
         silently."""
         if self.file is sys.__stdout__:
-            raise BrokenPipeError  # for the command, which ends with status 0
+            raise BrokenPipeError  # for the command, which ends with the status that it has set
         self.quiet = True
         with Path(os.devnull).open("w") as nowhere:  # for text that is flushed at exit or printed by libraries
             os.dup2(nowhere.fileno(), self.file.fileno())

@@ -213,6 +213,12 @@ def test_a_user_without_a_home_folder_is_told_to_set_home(arguments: tuple[str, 
     )
 
 
+def test_an_error_that_quotes_an_unknown_home_folder_keeps_its_own_message(typed: Typed) -> None:
+    Path("mine.py").write_text("from pathlib import Path\nspace = Path('~nobody-of-this-name').expanduser()\n")
+    status, _, said = typed("convert", "mine:space")
+    assert (status, "mine cannot be imported" in said) == (2, True), said
+
+
 def test_the_unknown_home_folder_of_another_user_is_not_taken_for_ones_own(typed: Typed) -> None:
     status, _, said = typed("run", "conf=~nobody-of-this-name/sweep.yaml", "--dry-run")
     assert (status, said) == (

@@ -15,7 +15,7 @@ import pytest
 from records import sweep_record
 from rich.console import Console
 
-from sweeps.cli.exit_status import exit_status
+from sweeps.cli.exit_status import exit_status, exits_with
 from sweeps.cli.output import run_and_show, show_outcome
 from sweeps.config.search import Stop
 from sweeps.driver.early_end import Shutdown
@@ -166,6 +166,7 @@ def test_ctrl_c_before_the_search_says_how_to_go_on(
     def interrupted(*_: object) -> Any:
         raise KeyboardInterrupt
 
+    exits_with(0)
     plan: Any = SimpleNamespace(name="s", folder=tmp_path)
     run_and_show(interrupted, plan, as_json=True)
     assert exit_status() == 130
@@ -175,6 +176,7 @@ def test_ctrl_c_before_the_search_says_how_to_go_on(
 @pytest.mark.parametrize("as_json", [True, False])
 def test_an_interrupted_sweep_says_how_to_go_on(as_json: bool, capfd: pytest.CaptureFixture[str]) -> None:
     record = sweep_record(status="interrupted", counts={"finished": 0})
+    exits_with(0)
     show_outcome(record, as_json=as_json)
     assert exit_status() == 130
     out, err = capfd.readouterr()

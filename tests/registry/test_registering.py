@@ -151,7 +151,7 @@ def test_the_packages_of_a_model_are_ones_that_pip_finds_on_its_index(monkeypatc
     assert flavours._pinned("torch") == ["mlflow==2.6.0", "torch==2.6.0"]
 
 
-@pytest.mark.parametrize("files", [["mine.py"], ["mine/__init__.py", "mine/net.py"], ["mine/net.py"]])
+@pytest.mark.parametrize("files", [["own_net.py"], ["own_nets/__init__.py", "own_nets/net.py"], ["own_space/net.py"]])
 def test_the_code_of_a_users_own_model_goes_with_it(
     files: list[str], working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_mistake_is_answered_in_the_terminals_words(api: Api) -> None:
     wrong = post(client, "/sweeps", 422, conf="digits", overrides=["serach.num_trials=3"])
     assert wrong["detail"] == "serach={'num_trials': 3}: there is no such key; did you mean search?"
     assert post(client, "/sweeps", 404, conf="digitz")["detail"].startswith("conf=digitz: there is no such conf; did")
+    assert "conv_net" in post(client, "/sweeps", 404, conf="digits", overrides=["model=conv_ne"])["detail"]
     unknown = get(client, "/sweeps/digits-9", 404)["detail"]
     assert unknown == "there is no sweep 'digits-9'; did you mean digits-2, digits-1, digits-0?"
     assert "is not running: it is finished" in post(client, "/sweeps/digits-1/stop", 422)["detail"]
