@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sweeps.errors import FULL, UserError
 from sweeps.folders.conf_folders import conf_folder
-from sweeps.folders.sweep_folder import SWEEP_FILE
+from sweeps.folders.sweep_folder import COPY_FILE, SWEEP_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,9 @@ class Bundle:
             UserError: The folder holds too many files to be a project, or git refuses to list them.
         """
         bundle, leave_out = cls(), leave_out.absolute()
-        left_out = {file.parent for place in (folder / OUTPUTS, leave_out) for file in place.glob(f"*/{SWEEP_FILE}")}
+        # The copy beside a sweep's file tells it from a folder of code with a file of that name.
+        found = [*(folder / OUTPUTS).glob(f"*/{SWEEP_FILE}"), *leave_out.glob(f"*/{COPY_FILE}")]
+        left_out = {file.parent for file in found}
         if not folder.is_relative_to(leave_out):  # as output_dir=/shared, in /shared/project
             left_out.add(leave_out)
         for path in _own_files(folder):

@@ -299,12 +299,16 @@ def _own_code(config: TrainingConfig) -> list[str]:
 
 
 def _code_of(target: str) -> list[str]:
-    """Return the path of the file or package at the beginning of an import path. A package without an ``__init__.py``
-    has no file of its own, and may have several folders."""
-    spec = importlib.util.find_spec(target.partition(".")[0])
+    """Return the path of the file or package at the beginning of an import path. Of a package without an
+    ``__init__.py``, which may have several folders, it is the one with the module, unless it is a whole repository."""
+    spec, own = (importlib.util.find_spec(name) for name in (target.partition(".")[0], target.rpartition(".")[0]))
     if spec is None:
         return []
-    return list(dict.fromkeys(spec.submodule_search_locations or filter(None, [spec.origin])))
+    if spec.origin is not None:
+        return [str(Path(spec.origin).parent if spec.submodule_search_locations else spec.origin)]
+    code = Path("" if own is None or own.origin is None else own.origin).absolute()
+    folders = [Path(each) for each in spec.submodule_search_locations or () if code.is_relative_to(each)]
+    return [str(folder) for folder in folders[:1] if not (folder / ".git").exists()]
 
 
 def _text_signature() -> ModelSignature:

@@ -17,6 +17,7 @@ from sweeps.tracking.sqlite_file import queryable_file, reading
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Metric
 
 T = TypeVar("T")
 CALLS_AT_ONCE = 8
@@ -90,10 +91,16 @@ def _selected(path: Path, query: str, runs: Sequence[str], *values: str) -> Iter
 
 def _asked_of_client(uri: str, runs: Sequence[str], metric: str) -> Iterator[tuple[str, int, float, int]]:
     """Yield the values of a metric as the SQL query does: by run, in the order of their steps and times."""
-    histories = _of_each(uri, runs, lambda client, run: client.get_metric_history(run, metric))
-    for run, found in zip(runs, histories, strict=True):
-        for each in sorted(found, key=lambda each: (each.step, each.timestamp)):
-            yield run, each.step, each.value, each.timestamp
+
+    def ask(client: MlflowClient, run: str) -> list[tuple[str, int, float, int]]:
+        found = client.get_metric_history(run, metric)  # objects of more than twice the size
+        return [(run, each.step, each.value, each.timestamp) for each in sorted(found, key=_order)]
+
+    return chain.from_iterable(_of_each(uri, runs, ask))
+
+
+def _order(value: Metric) -> tuple[int, int]:
+    return value.step, value.timestamp
 
 
 def _of_each(uri: str, runs: Sequence[str], ask: Callable[[MlflowClient, str], T]) -> list[T]:

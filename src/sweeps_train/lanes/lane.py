@@ -302,8 +302,10 @@ class Lane:
 
     def continue_at(self, samples: int) -> None:
         """Continue at a data position other than the checkpoint's."""
-        self.progress = replace(self.progress, samples=samples, epochs=samples / len(self.task.train_samples))
-        self.total_steps = max(self._count_steps(), self.progress.step + 1)  # so that it ends with an evaluation
+        left_out, epochs = samples - self.progress.samples, samples / len(self.task.train_samples)
+        self.progress = replace(
+            self.progress, samples=samples, epochs=epochs, left_out=self.progress.left_out + left_out
+        )
         self._read(self.memory.micro_batch_size)
 
     def end_diverged(self, times_restored: int) -> DueActions:

@@ -24,6 +24,8 @@ class Progress:
     """Time spent on optimizer steps, without evaluations, checkpoints and starts."""
     batch_factor: int = 1
     """Factor of ``train.global_batch_size``, chosen when the training begins and constant afterwards."""
+    left_out: int = 0
+    """Consumed samples of which no step is left, since the training went back to a checkpoint when it diverged."""
 
     def resources(self) -> dict[str, float]:
         """Return the amounts by which a scheduler may stop a training.
@@ -32,8 +34,10 @@ class Progress:
         {'steps': 10, 'epochs': 0.5, 'samples': 320, 'seconds': 0.0}
         """
         named = {"steps" if name == "step" else name: value for name, value in asdict(self).items()}
-        del named["batch_factor"]
-        return {name: value for name, value in named.items() if value is not None}
+        return {name: value for name, value in named.items() if value is not None and name not in _INTERNAL}
+
+
+_INTERNAL = ("batch_factor", "left_out")
 
 
 def check_enough_samples(config: Train, num_samples: int) -> None:
@@ -55,5 +59,5 @@ def count_steps(config: Train, num_samples: int, global_batch_size: int, done: P
     if config.max_steps is not None:
         return config.max_steps
     assert config.epochs is not None
-    left = (config.epochs * num_samples - done.samples) / global_batch_size
+    left = (config.epochs * num_samples - (done.samples - done.left_out)) / global_batch_size
     return done.step + max(0, math.ceil(round(left, 6)))  # 1.1 * 50,000 is a little above 55,000
