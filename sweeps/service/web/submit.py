@@ -92,14 +92,14 @@ def _answer(
     command: str = "",
 ) -> Response:
     """Page with the form, its mistakes by field, or the plan of the sweep with the command line that does the same."""
-    names = visit.pages.conf_names
+    names, then = visit.pages.conf_names, filled["then"]
     if not filled["conf"]:
         confs = names.described()
         filled = FilledSweep(values={"conf": "digits" if "digits" in confs else next(iter(confs), "")})
     return visit.answer_form(
         "submit.html",
         conf=filled["conf"],
-        then=filled["then"],
+        then=then,
         mistakes=mistakes,
         preview=preview,
         groups=group_fields(filled, names),
