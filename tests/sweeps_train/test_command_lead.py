@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -103,11 +104,15 @@ def follow(folder: Path, acts: Iterable[Act], **options: Any) -> tuple[Utils, Le
                     yield
 
     utils, lead, program = lead_of(folder, steps(), **options)
+    to_end(lead, program)
+    return utils, lead
+
+
+def to_end(lead: Lead, program: Program) -> None:
     while (signal := lead.next_signal(program)) != Signal.END:
         if signal == Signal.REPORT:
             lead.report()
     lead.save_last(ended_well=True)
-    return utils, lead
 
 
 def test_a_checkpoint_has_the_step_of_its_name_and_the_metrics_of_its_report(tmp_path: Path) -> None:
@@ -127,8 +132,29 @@ def test_without_steps_a_checkpoint_belongs_to_the_records_before_it(tmp_path: P
 
 def test_of_two_checkpoints_at_one_step_the_later_one_is_saved_last(tmp_path: Path) -> None:
     utils, _ = follow(tmp_path, [{"eval": 1}, 1, None, 2])
-    assert [step for step, _, _ in utils.checkpoints] == [1, 1]
+    assert utils.checkpoints == [(1, {"eval": 1}, 1)] * 2
     assert utils.saved == ["c-1", "c-2"]
+
+
+@pytest.mark.parametrize(("saves", "kept"), [(False, ["c-1", "c-2"]), (True, [])])
+def test_without_steps_an_older_checkpoint_that_gets_another_name_does_not_replace_the_newest_one(
+    saves: bool, kept: list[str], tmp_path: Path
+) -> None:
+    def steps() -> Iterator[None]:
+        for number in (1, 2):
+            lead.take_line(json.dumps({"eval": number}))
+            (tmp_path / f"c-{number}").write_text("x")
+            yield from LOOKS
+        os.utime(tmp_path / "c-1", (1.0, 1.0))  # the clock of a file system may tick slowly
+        (tmp_path / "c-1").rename(tmp_path / "c-best")
+        lead.take_line(json.dumps({"eval": 3}))
+        yield from LOOKS
+
+    utils, lead, program = lead_of(tmp_path, steps(), saves_at_reports=saves)
+    to_end(lead, program)
+    assert utils.checkpoints == ([] if saves else [(1, {"eval": 1}, 1), (2, {"eval": 2}, 2)])
+    assert utils.saved == kept
+    assert [files for _, _, files in utils.reports] == ([["c-1"], ["c-2"], []] if saves else [[]] * 3)
 
 
 FOUR: list[dict[str, float]] = [{"step": step, "eval": step} for step in range(1, 5)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ import yaml
 from waiting import wait_until
 
 from sweeps_train.command import guard
+from sweeps_train.command import run as module
 from sweeps_train.command.checkpoints import CheckpointWatch, put_back, put_into, set_aside
 from sweeps_train.command.command_line import command_line, words
 from sweeps_train.command.config_files import UnknownPath, read_document, write_files
@@ -433,10 +435,60 @@ def test_a_program_finds_nothing_newer_than_the_checkpoint_that_is_put_back(name
                 path.mkdir()
                 (path / "state").write_text(folder.name)
     (out / "step-notes").touch()
-    put_back(saved / name.format(5), out, "step-*")
+    put_back(saved / name.format(5), out, "step-*", own=tmp_path)
     assert {each.name for each in out.iterdir()} == {name.format(4), name.format(5), "step-notes"}
     found = out / name.format(5)
     assert (found if found.is_file() else found / "state").read_text() == "saved"
+
+
+@pytest.mark.parametrize(
+    ("folder", "pattern"),
+    [("out", "*/step-*"), ("out", "../../step-*"), ("out", "step-*"), ("out/run", "step-*"), ("../mine", "step-*")],
+)
+def test_later_checkpoints_are_removed_from_the_trials_own_folder_alone(
+    folder: str, pattern: str, tmp_path: Path
+) -> None:
+    own, out, mine = tmp_path / "own", tmp_path / "own" / "out", tmp_path / "mine"
+    for path in (out, mine / "step-9", tmp_path / "step-9"):
+        path.mkdir(parents=True)
+        (path / "state").touch()
+    (out / "run").symlink_to(mine)
+    (out / "step-9").symlink_to(mine / "step-9")
+    (tmp_path / "step-5").touch()
+    put_back(tmp_path / "step-5", own / folder, pattern, own=own)
+    assert (own / folder / "step-5").exists()
+    assert [each.name for each in own.iterdir()] == ["out"]
+    assert (tmp_path / "step-9" / "state").exists()
+    assert (mine / "step-9" / "state").exists()
+    assert (out / "step-9").is_symlink() == ((folder, pattern) != ("out", "step-*"))
+
+
+def test_a_later_checkpoint_of_which_something_cannot_be_removed_is_found_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out" / "step-9").mkdir(parents=True)
+    (tmp_path / "out" / "step-9" / ".nfs1").touch()
+    (tmp_path / "step-5").touch()
+    real = os.unlink
+
+    def unlink(path: Any, **options: Any) -> None:
+        if os.fspath(path).endswith(".nfs1"):  # on a network file system, as long as a process has it open
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), path)
+        real(path, **options)
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    put_back(tmp_path / "step-5", tmp_path / "out", "step-*", own=tmp_path)
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["step-5"]
+
+
+def test_a_config_file_is_none_of_the_checkpoints_that_are_removed(tmp_path: Path) -> None:
+    own, saved = tmp_path / "own", tmp_path / "step-1"
+    own.mkdir()
+    saved.touch()
+    checkpoints = ProgramCheckpoints(folder=str(own), pattern="*", put_back=True)
+    program = task(files={"gpt2": ConfigFile(format="yaml", values={"+r": "{r}"})}, checkpoints=checkpoints)
+    module._prepare(program, own, own, str(saved), LOOKUP)
+    assert {each.name for each in own.iterdir()} == {"gpt2.yaml", "step-1"}
 
 
 def test_a_checkpoint_is_put_back_under_its_own_name_and_is_no_new_one(tmp_path: Path) -> None:

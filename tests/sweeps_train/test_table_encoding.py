@@ -286,9 +286,12 @@ def test_rows_that_do_not_fit_say_why() -> None:
         encoding.encode(to_table([row]))
     with pytest.raises(ValueError, match="class 'maybe', which the training rows do not have; they have no, yes"):
         encoding.targets(pa.table({"label": ["yes", "maybe"]}), "held-out")
-    numbered = learn_encoding(data(drop=[]), "classification", pa.table({"x": [1, 2], "label": [1, 2]}))
-    with pytest.raises(ValueError, match="class 'x', which the training rows do not have; they have 1, 2"):
-        numbered.targets(pa.table({"label": ["1", "x"]}), "held-out")  # all texts, since one is
+    for classes, texts in (([1, 2], ["1", "2.0", "x"]), ([False, True], ["FALSE", "true", "x"])):  # texts, since one is
+        typed = learn_encoding(data(drop=[]), "classification", pa.table({"x": [1, 2], "label": classes}))
+        known = ", ".join(map(str, classes))
+        with pytest.raises(ValueError, match=f"class 'x', which the training rows do not have; they have {known}"):
+            typed.targets(pa.table({"label": texts}), "held-out")
+        assert typed.targets(pa.table({"label": texts[:2]}), "held-out").tolist() == [0, 1]
 
 
 GERMAN = "größe;plz;seit;neu;um;label\n" + "".join(

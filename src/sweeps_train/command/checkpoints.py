@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from sweeps_train.checkpoints.integrity import remove_folder
 from sweeps_train.config.command import ProgramCheckpoints
 
 Signature = tuple[tuple[str, int, int], ...]
@@ -89,15 +91,20 @@ def put_into(checkpoint: Path, folder: Path, *, move: bool = False) -> None:
         shutil.copy2(checkpoint, target)
 
 
-def put_back(checkpoint: Path, folder: Path, pattern: str) -> None:
+def put_back(checkpoint: Path, folder: Path, pattern: str, *, own: Path) -> None:
     """Put the checkpoint from which a trial continues into the folder in which its program looks for the newest one.
-    Later ones are removed: an attempt has written them that has ended before it reported them, maybe not whole."""
-    if (step := _step_in(checkpoint.name)) is not None:
-        for path in [each for each in paths_in(folder, pattern) if (_step_in(each.name) or 0) > step]:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+    Later ones there are removed, if the folder lies in the trial's ``own``: an attempt has written them that has ended
+    before it reported them, maybe not whole."""
+    step = _step_in(checkpoint.name)
+    if step is not None and folder.resolve().is_relative_to(own.resolve()):  # other folders may have files of the user
+        later = [
+            each for each in paths_in(folder, pattern) if each.parent == folder and (_step_in(each.name) or 0) > step
+        ]
+        removed = Path(tempfile.mkdtemp(prefix=".sweeps-", dir=own))
+        for path in later:  # moved first: a half removed folder would look like a checkpoint
+            with contextlib.suppress(FileNotFoundError):  # a program that is being killed may remove some, too
+                path.rename(removed / path.name)
+        remove_folder(removed)
     put_into(checkpoint, folder)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ray.train.collective import broadcast_from_rank_zero
 
-from sweeps_train.command.checkpoints import put_back, put_into
+from sweeps_train.command.checkpoints import put_back
 from sweeps_train.command.command_line import command_line
 from sweeps_train.command.config_files import file_name, write_files
 from sweeps_train.command.failure import find_cause
@@ -96,15 +96,11 @@ def run_command(
 def _prepare(
     task: CommandTask, folder: Path, works_in: Path, checkpoint: str | None, lookup: Callable[[str], Any]
 ) -> None:
-    """Write a program's config files, and put its newest checkpoint back if it looks for one itself."""
-    write_files(task.files, folder, lookup)
-    if checkpoint is None or task.checkpoints is None or not task.checkpoints.put_back:
-        return
-    where = works_in / Template(task.checkpoints.folder).text(lookup)
-    if where.resolve().is_relative_to(folder.resolve()):
-        put_back(Path(checkpoint), where, task.checkpoints.pattern)
-    else:  # other files in it may be the user's
-        put_into(Path(checkpoint), where)
+    """Put a program's newest checkpoint back if it looks for one itself, and write its config files."""
+    if checkpoint is not None and task.checkpoints is not None and task.checkpoints.put_back:
+        where = works_in / Template(task.checkpoints.folder).text(lookup)
+        put_back(Path(checkpoint), where, task.checkpoints.pattern, own=folder)
+    write_files(task.files, folder, lookup)  # last: their names may look like those of checkpoints
 
 
 def _follow(utils: TrialTrainFnUtils, lead: Lead | None, program: Program | None) -> None:

@@ -190,7 +190,7 @@ class TableEncoding:
         column = table[self.target]
         if isinstance(self.output, Amount):
             return _target_numbers(self.target, column)
-        index = {key: number for number, value in enumerate(self.output.values) for key in (value, str(value))}
+        index = {key: number for number, value in enumerate(self.output.values) for key in _spellings(value)}
         values = class_values(self.target, column)
         if unknown := sorted({str(value) for value in values if value not in index}):
             raise ValueError(
@@ -420,6 +420,14 @@ def _frequent(column: pa.ChunkedArray, most: int) -> list[str]:
     counts = _texts(column).drop_null().value_counts().to_pylist()
     counts.sort(key=lambda each: (-each["counts"], each["values"]))
     return sorted(each["values"] for each in counts[:most])
+
+
+def _spellings(value: bool | int | str) -> list[bool | int | str]:
+    """Return a class and its texts in a file whose column is of texts: ``1`` and ``1.0``, ``true`` and ``TRUE``."""
+    if isinstance(value, str):
+        return [value]
+    text = str(value)
+    return [value, text, text.lower(), text.upper(), f"{text}.0"]
 
 
 def _target_numbers(name: str, column: pa.ChunkedArray) -> Floats:
