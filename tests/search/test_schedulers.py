@@ -21,7 +21,7 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
-from sweeps.constants import COMPLETED, NUMBER, SAVED, STEP
+from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, SAVED, STEP
 from sweeps.errors import ConfigError, TrialFailed
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin, take_over
 from sweeps.search.schedulers.asha import Asha
@@ -381,6 +381,24 @@ def test_every_trial_of_a_population_gets_its_turn_though_all_get_worse_with_eve
         controller.run(curves, choose=chance.choice)
         assert all(trial.position == 8 for trial in controller.trials)
         assert len(controller.order) < 1000
+
+
+def test_new_trials_of_a_population_begin_though_a_paused_one_left_before_the_next_check() -> None:
+    study, score = optuna.create_study(), {"score": -0.5, "step": 1, "trained": 1, "saved": False}
+    for number in range(3):
+        trial = study.ask()
+        trial.set_user_attr(NUMBER, number)
+        trial.set_user_attr(f"{DECISION_PREFIX}{number}", {"event": "compared", "paused": True, **score})
+    options: dict[str, Any] = {"objectives": LOSS, "population": lambda: 4, "states": KeptStates()}
+    scheduler = PopulationBasedTraining("steps", 1, 0.25, mutation([]), decisions=DecisionLog(study), **options)
+    controller = Controller(scheduler, "steps", places=2)
+    for name in ("0000", "0001"):
+        assert controller.add(name, []).status == "paused"
+    assert controller.resume() is None
+    assert controller.places.may_begin()
+    controller.fail(controller.add("0002", []))
+    assert controller.resume() is None
+    assert controller.places.may_begin()
 
 
 def test_a_population_is_compared_after_every_interval_that_is_a_fraction() -> None:
