@@ -52,7 +52,8 @@ def match_names(
         if name not in {*paths, *paths.values()} and (name in searched or ("." in name and lookup(name) is not None)):
             paths[name] = name
     free = [path for path in searched if path not in paths.values()]
-    theirs, ours = _by_last_part(name for name in names if name not in paths), _by_last_part(free)
+    unnamed = [name for name in names if name not in {*paths, *paths.values()}]
+    theirs, ours = _by_last_part(unnamed), _by_last_part(free)
     for part, candidates in theirs.items():
         if len(candidates) == len(ours.get(part, ())) == 1:
             paths[candidates[0]] = ours[part][0]

@@ -95,18 +95,19 @@ def _point(
 
 def typed(distribution: Distribution | None, value: Any, own: Any = None) -> Any:
     """Convert a value to the type of a distribution if nothing is lost: strings of numbers and of choices, whole
-    floats. For a parameter that is not searched, return the config's own value if the text means it. A value that
-    cannot be converted is returned as it is."""
-    if distribution is None:
-        return own if _reads_as(own, value) else _number(value)
-    if not _is_choice(distribution):
-        return _number(value)
-    choices = boundary_values(distribution)
+    floats, and arrays of one element, as frameworks write numbers into a table. For a parameter that is not searched,
+    return the config's own value if the text means it. A value that cannot be converted is returned as it is."""
+    is_choice = distribution is not None and _is_choice(distribution)
+    choices = [own] if distribution is None else boundary_values(distribution) if is_choice else []
     index = index_of(choices, value)
     if index is not None:
         return choices[index]
     alike = [choice for choice in choices if _reads_as(choice, value)]
-    return alike[0] if len(alike) == 1 else value
+    if len(alike) == 1:
+        return alike[0]
+    if isinstance(value, list) and len(value) == 1 and not isinstance(own, list):
+        return typed(distribution, value[0], own)
+    return value if is_choice else _number(value)
 
 
 def _reads_as(choice: Any, value: Any) -> bool:

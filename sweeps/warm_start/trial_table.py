@@ -113,8 +113,12 @@ def _trial(row: Mapping[str, Any], parameters: list[str], value_column: str, sta
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value of a column from NumPy's type; return None if it is missing."""
+    """Convert a value of a column from NumPy's types; return None if it is missing."""
     value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
     return None if isinstance(value, float) and math.isnan(value) else value
 
 

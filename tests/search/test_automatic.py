@@ -105,6 +105,7 @@ def test_a_start_is_what_the_first_report_takes_longer_than_its_training() -> No
         overhead.report(trial, {"steps": 4, TIME_OF_REPORT: 10.0})
     for step in (5, 7, 8, 11):
         overhead.report("a", {"steps": step, TIME_OF_REPORT: 2.0 * (step - overhead._last["a"].resource)})
+        overhead.report("b", {"steps": math.inf, TIME_OF_REPORT: 2.0})  # a function's own count
     assert overhead.of_training(20.0) == pytest.approx(((10 - 8) / 40, 0.0))
     overhead.begin("a", counts=True)
     for trial in "bcd":  # continued or new, with a start of six seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,18 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
-from sweeps.constants import NUMBER, SAVED, STEP
+from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, SAVED, STEP
 from sweeps.errors import ConfigError, TrialFailed
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin, take_over
+from sweeps.search.schedulers.asha import Asha
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, is_paused, is_running
+from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.pbt import PopulationBasedTraining, SavedStates
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.rung_positions import Rungs
-from sweeps.search.schedulers.scheduler import Exploit, Verdict
+from sweeps.search.schedulers.scheduler import Exploit, Result, Scheduler, Verdict
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.search.unit_cube import value_at
 from sweeps.space.distributions import contains, grid_values
@@ -118,7 +120,48 @@ def test_the_first_rung_is_reached_also_by_a_sum_of_fractions() -> None:
     assert reached < 0.8
     assert Rungs(0.8, 3).furthest(reached) == 0.8
     assert Rungs(0.8, 3).furthest(0.7) is None
-    assert Rungs(0.8, 3).furthest(math.inf) is None
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("kind", [Asha, Hyperband, FreezeThaw, PopulationBasedTraining])
+def test_an_amount_that_is_not_finite_counts_as_none_also_in_the_last_report(
+    kind: type[Scheduler], bad: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builds: dict[type[Scheduler], Callable[[DecisionLog], Scheduler]] = {
+        Asha: lambda log: Asha("steps", 1, 2, 1, 0, LOSS, log),
+        Hyperband: lambda log: Hyperband("steps", 1, 4, 2, LOSS, log),
+        FreezeThaw: lambda log: FreezeThaw("steps", 1, None, 2, SPACE, LOSS, log),
+        PopulationBasedTraining: lambda log: PopulationBasedTraining(
+            "steps", 1, 0.25, mutation([]), objectives=LOSS, population=lambda: 6, states=SavedStates(), decisions=log
+        ),
+    }
+
+    def searched(seed: int, told: Callable[[Result], Result]) -> tuple[list[str], list[Any]]:
+        study, chance = optuna.create_study(), random.Random(seed)
+        curves: dict[str, Sequence[tuple[float, float]]] = {}
+        for number in range(6):
+            study.ask().set_user_attr(NUMBER, number)
+            amounts = [bad if number < 2 or chance.random() < 0.3 else step for step in (1.0, 2.0, 3.0, 4.0)]
+            curves[f"{number:04}"] = [(amount, chance.random()) for amount in amounts]
+        scheduler = builds[kind](DecisionLog(study))
+        report, complete = scheduler.report, scheduler.complete
+        monkeypatch.setattr(scheduler, "report", lambda trial, result, places: report(trial, told(result), places))
+        monkeypatch.setattr(
+            scheduler,
+            "complete",
+            lambda trial, result, places: complete(
+                trial, {**told(result), COMPLETED: trial.position == len(trial.curve)}, places
+            ),
+        )
+        controller = Controller(scheduler, "steps", places=2)
+        controller.run(curves, chance.choice)  # type: ignore[arg-type]
+        return controller.order, DecisionLog(study).events
+
+    for seed in range(3):
+        found = searched(seed, lambda result: result)
+        assert found == searched(
+            seed, lambda result: {key: each for key, each in result.items() if math.isfinite(each)}
+        )
 
 
 def test_a_trial_that_hyperband_pauses_is_known_as_paused_until_it_goes_on() -> None:
@@ -338,6 +381,24 @@ def test_every_trial_of_a_population_gets_its_turn_though_all_get_worse_with_eve
         controller.run(curves, choose=chance.choice)
         assert all(trial.position == 8 for trial in controller.trials)
         assert len(controller.order) < 1000
+
+
+def test_new_trials_of_a_population_begin_though_a_paused_one_left_before_the_next_check() -> None:
+    study, score = optuna.create_study(), {"score": -0.5, "step": 1, "trained": 1, "saved": False}
+    for number in range(3):
+        trial = study.ask()
+        trial.set_user_attr(NUMBER, number)
+        trial.set_user_attr(f"{DECISION_PREFIX}{number}", {"event": "compared", "paused": True, **score})
+    options: dict[str, Any] = {"objectives": LOSS, "population": lambda: 4, "states": KeptStates()}
+    scheduler = PopulationBasedTraining("steps", 1, 0.25, mutation([]), decisions=DecisionLog(study), **options)
+    controller = Controller(scheduler, "steps", places=2)
+    for name in ("0000", "0001"):
+        assert controller.add(name, []).status == "paused"
+    assert controller.resume() is None
+    assert controller.places.may_begin()
+    controller.fail(controller.add("0002", []))
+    assert controller.resume() is None
+    assert controller.places.may_begin()
 
 
 def test_a_population_is_compared_after_every_interval_that_is_a_fraction() -> None:

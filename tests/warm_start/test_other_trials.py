@@ -229,6 +229,16 @@ def test_texts_of_values_that_are_not_searched_are_compared_by_what_they_mean() 
     assert "train.nesterov is not True" in earlier.note
 
 
+def test_a_column_whose_path_the_config_gives_to_another_one_is_not_taken_for_another_path(tmp_path: Path) -> None:
+    ends = {"type": "float", "low": 1e-4, "high": 1e-1}
+    space = space_of({"train.lr": ends, "optim.lr": ends})
+    pd.DataFrame({"rate": [0.01], "train.lr": [0.02], "loss": [1.0]}).to_csv(tmp_path / "odd.csv", index=False)
+    named: dict[str, Any] = {"path": f"{tmp_path}/odd.csv", "parameters": {"rate": "train.lr"}}
+    earlier = load(TrialTable, space=space, fixed={"optim.lr": 0.05}, **named)
+    assert earlier.points == [{"train.lr": 0.01, "optim.lr": 0.05}]
+    assert earlier.note == "rate is train.lr; ignored: train.lr"
+
+
 def test_names_are_mapped_and_what_was_not_searched_is_given(folder: Path, tmp_path: Path) -> None:
     row = {"rate": [0.01], "train.lr": [0.02], "bs": ["32"], "score": [1.0]}
     pd.DataFrame(row).to_csv(tmp_path / "odd.csv", index=False)
@@ -338,12 +348,34 @@ def test_texts_of_numbers_and_dates_in_a_table_are_the_choices_that_they_name(su
     assert earlier.points == [{f"data.{name}": text for name, text in row.items()} for row in rows]
 
 
-def test_a_list_of_one_text_in_a_parquet_table_is_a_list(tmp_path: Path) -> None:
-    modules = [["q"], ["q", "v"]]
-    pd.DataFrame({"modules": modules, "loss": [0.1, 0.2]}).to_parquet(tmp_path / "trials.parquet")
-    space = space_of({"model.modules": {"type": "categorical", "choices": modules}})
+@pytest.mark.parametrize("choices", [[["q"], ["q", "v"]], [[[1, 2]], [[3, 4], [5, 6]]], [{"a": [1]}, {"a": [2, 3]}]])
+def test_lists_in_a_parquet_table_are_the_choices_that_they_are(choices: list[Any], tmp_path: Path) -> None:
+    pd.DataFrame({"modules": choices, "loss": [0.1, 0.2]}).to_parquet(tmp_path / "trials.parquet")
+    space = space_of({"model.modules": {"type": "categorical", "choices": choices}})
     earlier = load(TrialTable, space=space, path=f"{tmp_path}/trials.parquet")
-    assert earlier.points == [{"model.modules": each} for each in modules]
+    assert earlier.points == [{"model.modules": each} for each in choices]
+
+
+def test_a_value_in_an_array_of_one_element_is_the_value(tmp_path: Path) -> None:
+    values = {
+        "lr": [[0.01], [0.02]],
+        "optimizer": [["sgd"], ["adamw"]],
+        "batch": [[16], [32]],
+        "train.seed": [[3], [4]],
+    }
+    pd.DataFrame({**values, "loss": [0.1, 0.2]}).to_parquet(tmp_path / "trials.parquet")
+    (earlier,) = load_earlier(
+        "sqlite:///no.db",
+        [TrialTable(kind="table", path=f"{tmp_path}/trials.parquet")],
+        SPACE,
+        {"train.seed": 0}.get,
+        "loss",
+        "min",
+    )
+    assert earlier.points == [
+        {"train.lr": 0.01, "train.optimizer": "sgd", "train.batch": 16},
+        {"train.lr": 0.02, "train.optimizer": "adamw", "train.batch": 32},
+    ]
 
 
 @pytest.mark.parametrize(

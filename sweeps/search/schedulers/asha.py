@@ -13,7 +13,7 @@ import numpy as np
 from sweeps.config.objectives import Objectives
 from sweeps.search.schedulers.decisions import BROKEN, STOPS, STOPS_IF_LONGER, DecisionLog, encoded
 from sweeps.search.schedulers.places import Places
-from sweeps.search.schedulers.rung_positions import Rungs, has_reached
+from sweeps.search.schedulers.rung_positions import Rungs, amount_in, has_reached
 from sweeps.search.schedulers.scheduler import Result, ScheduledTrial, Scheduler, Verdict
 from sweeps.texts.wording import amount
 
@@ -130,9 +130,10 @@ class Asha(Scheduler):
         return math.isnan(value) or value == -math.inf
 
     def _is_worse(self, number: str, result: Result, consequence: str) -> bool:
-        if self._resource not in result or self._objective not in result:
+        reached = amount_in(result, self._resource)
+        if reached is None or self._objective not in result:
             return False
-        reached, reward = result[self._resource], self._sign * result[self._objective]
+        reward = self._sign * result[self._objective]
         is_worse = self._bracket(number).compare(number, float(reached), float(reward))
         if is_worse is None:
             return False

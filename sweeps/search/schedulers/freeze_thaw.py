@@ -13,7 +13,7 @@ from sweeps.constants import COMPLETED, SECONDS, STEP
 from sweeps.search.schedulers.decisions import LONGER, PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
-from sweeps.search.schedulers.rung_positions import Rungs
+from sweeps.search.schedulers.rung_positions import Rungs, amount_in
 from sweeps.search.schedulers.scheduler import Choice, Result, ScheduledTrial, Turn, Verdict
 from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.schedulers.trial_overhead import NEWEST, TrialOverhead
@@ -304,9 +304,10 @@ class FreezeThaw(PausingScheduler):
     def _new_rung(self, name: str, result: Result) -> float | None:
         """Return the rung that a trial reaches for the first time with a report; None if there is none, or objectives
         are missing."""
-        if not self._has_values(result):
+        reached = amount_in(result, self._resource)
+        if reached is None or not self._has_values(result):
             return None
-        rung = self._positions.furthest(result[self._resource])
+        rung = self._positions.furthest(reached)
         return None if rung in self._model.curves.by_trial[name] else rung
 
     def _has_values(self, result: Result) -> bool:
@@ -338,7 +339,8 @@ class FreezeThaw(PausingScheduler):
             event["further"] = [float(sign * result[metric]) for metric, sign in self._further.items()]
         left = self._remaining_s()
         if left < math.inf:
-            event |= {SECONDS: result.get(SECONDS, 0.0) / max(result[self._resource], 1e-9), "left_s": left}
+            reached = amount_in(result, self._resource) or rung
+            event |= {SECONDS: result.get(SECONDS, 0.0) / max(reached, 1e-9), "left_s": left}
         return event
 
     def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
@@ -347,7 +349,7 @@ class FreezeThaw(PausingScheduler):
             end = self._given_longest or result[self._resource]
             if (reason := self._why_bad(result, end)) is not None:
                 self._spoil(name, reason, places, stops=False)  # it has ended by itself
-            elif name not in self._model.bad:
+            elif name not in self._model.bad and math.isfinite(end):
                 self._decide(name, self._report("done", end, result))
         self.leave(trial, places)
 

@@ -12,7 +12,7 @@ from sweeps.constants import COMPLETED
 from sweeps.search.schedulers.decisions import BROKEN, PAUSES, STOPS, DecisionLog, encoded
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
-from sweeps.search.schedulers.rung_positions import has_reached
+from sweeps.search.schedulers.rung_positions import amount_in, has_reached
 from sweeps.search.schedulers.scheduler import Choice, Result, ScheduledTrial, Verdict
 from sweeps.texts.wording import amount
 
@@ -204,9 +204,9 @@ class Hyperband(PausingScheduler):
         if (broken := self._violation(result)) is not None:  # it cannot be the best any more
             places.holds_new = True
             return self._decide(trial.id, {"event": BROKEN, BROKEN: broken})
-        if self._resource not in result or self._objective not in result:
+        reached, bracket = amount_in(result, self._resource), self._bracket_of[trial.id]
+        if reached is None or self._objective not in result:
             return Verdict.CONTINUE
-        reached, bracket = result[self._resource], self._bracket_of[trial.id]
         if trial.id not in bracket.values or not has_reached(reached, bracket.rung()):
             return Verdict.STOP if trial.id in bracket.losers else Verdict.CONTINUE
         value = self._sign * result[self._objective]

@@ -39,6 +39,7 @@ class PausingScheduler(Scheduler, ABC):
         if waits:
             places.pause(trial.id)
             places.holds_new = True
+            self._none_to_resume = ()  # also if it leaves before the next check, which is to let new trials begin
         return waits
 
     def next(self, live: Sequence[ScheduledTrial], places: Places, *, is_over: bool) -> Turn:

@@ -15,7 +15,7 @@ from sweeps.search.schedulers.decisions import DecisionLog, encoded
 from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
-from sweeps.search.schedulers.rung_positions import has_reached
+from sweeps.search.schedulers.rung_positions import amount_in, has_reached
 from sweeps.search.schedulers.scheduler import Choice, Exploit, Result, ScheduledTrial, Verdict
 
 
@@ -124,9 +124,10 @@ class PopulationBasedTraining(PausingScheduler):
         return waits
 
     def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict | Exploit:
-        if self._objective not in result or self._resource not in result:
+        reached = amount_in(result, self._resource)
+        if reached is None or self._objective not in result:
             return Verdict.CONTINUE
-        if not has_reached(result[self._resource] - self._members[trial.id].reached, self._interval):
+        if not has_reached(reached - self._members[trial.id].reached, self._interval):
             return Verdict.CONTINUE
         self.compare(trial, result)
         waits = self._is_incomplete() or any(

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 SAME = 1e-8
 """Relative distance below which two rungs are the same."""
+
+
+def amount_in(result: Mapping[str, Any], resource: str) -> float | None:
+    """Return a report's amount of a resource; None if it has none, or a user's function reports infinity or NaN, from
+    which neither a rung nor a pace follows."""
+    amount: float | None = result.get(resource)
+    return amount if amount is not None and math.isfinite(amount) else None
 
 
 def has_reached(amount: float, rung: float) -> bool:
@@ -21,7 +30,8 @@ class Rungs:
         self._grace, self._eta = grace, eta
 
     def furthest(self, reached: float) -> float | None:
-        """Return the furthest rung that was reached; None before the first, or if a function reports infinity."""
+        """Return the furthest rung that was reached; None before the first, and for infinity, which earlier
+        versions recorded."""
         if not has_reached(reached, self._grace) or math.isinf(reached):
             return None
         level = math.floor(math.log(reached / self._grace) / math.log(self._eta) + 1e-9)

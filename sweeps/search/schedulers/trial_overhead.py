@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sweeps.constants import CHECKPOINT_TIME, RESTARTED, TIME_OF_REPORT
+from sweeps.search.schedulers.rung_positions import amount_in
 
 STARTS, OTHER_STARTS, INTERVALS = 3, 8, 4
 """Numbers of measurements that make an overhead reliable: of starts of trials whose pace is known, or of all starts,
@@ -66,7 +67,7 @@ class TrialOverhead:
 
     def report(self, trial: str, result: Mapping[str, Any]) -> None:
         """Add a report; in a simulation it may have no time."""
-        seconds, resource = result.get(TIME_OF_REPORT), result.get(self._resource)
+        seconds, resource = result.get(TIME_OF_REPORT), amount_in(result, self._resource)
         if seconds is None or resource is None:
             return
         now = Position(float(resource), float(result.get(CHECKPOINT_TIME, 0.0)))
