@@ -143,6 +143,8 @@ def fit(
     Raises:
         DoesNotFit: Not even one trial could ever be placed.
     """
+    if not nodes:
+        raise DoesNotFit("the cluster has no usable node")
     if config.scaling.pools:
         return _fit_pools(config, scalings, nodes, all_pools=all_pools, before=before)
     data_cpus = data_cpus_of(config)

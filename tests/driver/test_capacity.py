@@ -100,6 +100,8 @@ def test_the_limit_on_trials_follows_the_nodes(cluster: Cluster) -> None:
         cluster.hears("1 node joined and 3 nodes left: 1 trial at once")
         cluster.nodes = [node("small", 1)]
         cluster.hears("1 node joined and 1 node left: no trial can be placed now", "scaling.num_workers=2")
+        cluster.nodes = []
+        cluster.hears("1 node left: no trial can be placed now (the cluster has no usable node)")
         assert cluster.places.max_concurrent == 1, "the trials that run are not ended"
 
 

@@ -27,6 +27,7 @@ from verbs import refusal
 
 from sweeps.cli import run_command
 from sweeps.errors import UserError
+from sweeps.folders.sweep_folder import COPY_FILE
 from sweeps.launch.bundle import Bundle
 from sweeps.launch.kuberay import kubernetes_name, manifests, written
 from sweeps.launch.submission import Submission, new_submission
@@ -208,7 +209,8 @@ def test_a_config_travels_that_is_elsewhere_or_ignored_by_git(
 
 @pytest.mark.parametrize("output_dir", ["..", "."])
 def test_the_folder_of_a_project_in_output_dir_travels_without_the_sweeps_there(here: Path, output_dir: str) -> None:
-    for name in ("mine.py", f"{output_dir}/first/sweep.json", f"{output_dir}/first/trials/0000/model.bin"):
+    sweep = f"{output_dir}/first"
+    for name in ("mine.py", f"{sweep}/sweep.json", f"{sweep}/{COPY_FILE}", f"{sweep}/trials/0000/model.bin"):
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text("x = 1\n")
     assert set(Bundle.of_folder(here, leave_out=(here / output_dir).resolve()).files) == {"mine.py"}

@@ -111,11 +111,11 @@ def test_a_training_goes_back_and_leaves_out_the_samples(tmp_path: Path, monkeyp
 def test_a_training_in_epochs_has_all_of_its_steps_after_it_has_left_samples_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poisoned(monkeypatch, [8])
+    poisoned(monkeypatch, [6])
     recorder = train(tmp_path, "restore", max_steps=None, epochs=8 * 400 / 1707)
     assert [(step, done) for step, *_, done in recorder.reports] == [(4, False), (8, True)]
     longer = train(tmp_path, "restore", max_steps=None, epochs=12 * 400 / 1707)
-    assert [(step, done) for step, *_, done in longer.reports] == [(12, True)]
+    assert [(step, done) for step, *_, done in longer.reports] == [(8, False), (12, True)]
 
 
 @pytest.mark.parametrize("max_grad_norm", [1.0, None])
