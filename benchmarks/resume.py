@@ -82,7 +82,7 @@ def _fill(trials: int) -> None:
     storage, _ = open_study_storage(plan.folder / STUDY_FILE)
     options = searcher_options(plan, None) | {"sampler": RandomSampler(seed=0)}
     search = StudySearch(plan.space, storage=storage, study_name=plan.name, **options)
-    recorder = open_recorder(plan, None, None, resume=True)
+    recorder = open_recorder(plan, None, resume=True)
     metric, config = plan.config.search.metrics[0], plan.composition.as_yaml()
     for number in range(2, trials):
         suggested = search.next_trial()

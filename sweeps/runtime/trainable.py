@@ -106,7 +106,9 @@ class TrialContext:
             logs = str(Path(self.folder) / GROUPS_FOLDER)
             lanes = Lanes(number, fit.finds_lanes, logs, self.shared, share, sweep.shared_values)
         return WorkerGroupSpec(
-            workers=Workers(scaling, reserved, pool),
+            workers=Workers(
+                scaling.min_workers, reserved, scaling.placement, scaling.accelerator_type, scaling.labels, pool
+            ),
             use_gpu=fit.use_gpu,
             resources_per_worker=resources,
             avoid=avoid,

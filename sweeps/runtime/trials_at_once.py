@@ -105,18 +105,22 @@ def describe_unknown(cluster: Cluster) -> str:
 class Workers:
     """Workers of one trial that are to be placed on nodes."""
 
-    scaling: Scaling
-    """Number, labels and placement of the workers."""
+    number: int
     reserved: dict[str, float]
     """Resources of each worker."""
+    placement: str = "PACK"
+    """Ray's ``placement_strategy``."""
+    accelerator_type: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels that a node must have."""
     pool: str | None = None
     """Name of the workers' pool; None without pools."""
 
     def fit_on(self, nodes: Sequence[Resources]) -> bool:
         """Whether all of the workers fit on nodes with these free resources at the same time."""
         try:
-            suitable = _labelled(self.scaling, nodes)
-            return _concurrent(self.scaling, [fits_on(self.reserved, node) for node in suitable]) > 0
+            suitable = _labelled(self.labels, nodes)
+            return _concurrent(self.number, self.placement, [fits_on(self.reserved, node) for node in suitable]) > 0
         except DoesNotFit:
             return False
 
@@ -335,7 +339,7 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) 
             "scaling.resources_per_worker: a worker must reserve something, since otherwise any number of workers "
             "would fit; set scaling.resources_per_worker.CPU=1, for example"
         )
-    nodes = _labelled(scaling, nodes)
+    nodes = _labelled(scaling.labels, nodes)
     workers_by_node = [fits_on(per_worker, node) for node in nodes]
     placed = sum(workers_by_node)
     if placed < scaling.min_workers:
@@ -354,7 +358,7 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) 
             f"{key}={scaling.min_workers}: the cluster can place {placed} workers of {needs} (it has {has}); {fix}",
             f"{larger} with cluster.address",
         )
-    at_once = _concurrent(scaling, workers_by_node)
+    at_once = _concurrent(scaling.min_workers, scaling.placement, workers_by_node)
     return Fit(
         use_gpu,
         per_worker,
@@ -381,27 +385,27 @@ def _check_largest(config: SweepConfig, places: int) -> None:
         )
 
 
-def _labelled(scaling: Scaling, nodes: Sequence[Resources]) -> Sequence[Resources]:
-    wanted = [label(name, value) for name, value in scaling.labels.items()]
+def _labelled(labels: Mapping[str, str], nodes: Sequence[Resources]) -> Sequence[Resources]:
+    wanted = [label(name, value) for name, value in labels.items()]
     suitable = [node for node in nodes if all(each in node for each in wanted)]
     if not suitable:
         known = sorted({each for node in nodes for each in node if each.startswith(LABEL)})
         has = ", ".join(each.removeprefix(LABEL) for each in known) or "none"
         raise DoesNotFit(
-            f"scaling.labels={scaling.labels}: no node of the cluster has these labels (there are: {has}); give nodes "
+            f"scaling.labels={labels}: no node of the cluster has these labels (there are: {has}); give nodes "
             "labels with `ray start --labels`, or drop them"
         )
     return suitable
 
 
-def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
+def _concurrent(number: int, placement: str, workers_by_node: Sequence[int]) -> int:
     """Return the number of trials at a time on nodes with room for these numbers of workers.
 
     Raises:
         DoesNotFit: No trial can be placed as ``scaling.placement`` requires.
     """
-    number, most = scaling.min_workers, max(workers_by_node)
-    if scaling.placement == "STRICT_PACK":
+    most = max(workers_by_node)
+    if placement == "STRICT_PACK":
         at_once = sum(each // number for each in workers_by_node)
         if not at_once:
             raise DoesNotFit(
@@ -410,7 +414,7 @@ def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
             )
         return at_once
     total = sum(workers_by_node)
-    if scaling.placement == "STRICT_SPREAD":
+    if placement == "STRICT_SPREAD":
         possible = (n for n in range(1, total + 1) if sum(min(each, n) for each in workers_by_node) >= n * number)
         at_once = max(possible, default=0)
         if not at_once:

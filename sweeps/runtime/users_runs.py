@@ -33,7 +33,7 @@ def users_runs_ended(trial_name: str) -> Iterator[None]:
     before = os.environ.get(RUN_TAGS)
     tags = {"mlflow.runName": trial_name}
     with contextlib.suppress(ValueError, TypeError):  # MLflow ignores what is no JSON object
-        tags |= json.loads(before or "{}")
+        tags = tags | json.loads(before or "{}")  # |= would also take a list of pairs
     os.environ[RUN_TAGS] = json.dumps(tags)
     try:
         with ended_runs():

@@ -65,7 +65,7 @@ class Slot:
     def __init__(self, name: str, spec: WorkerGroupSpec, broker: TrialSide):
         self.spec = spec
         self._name, self._broker = name, broker
-        scaling = spec.workers.scaling
+        workers = spec.workers
         self._hooks = _SlotHooks(name, broker.workers, spec)
         self._trainer = LeanTrainer(
             train_assignments if spec.lanes is None else train_in_lanes,
@@ -74,12 +74,12 @@ class Slot:
                 "nccl" if spec.use_gpu else "gloo", timeout_s=math.ceil(spec.hang_timeout_s + DIAGNOSIS_S)
             ),
             scaling_config=ScalingConfig(
-                num_workers=scaling.min_workers,
+                num_workers=workers.number,
                 use_gpu=spec.use_gpu,
                 resources_per_worker=spec.resources_per_worker,
-                placement_strategy=scaling.placement,
-                accelerator_type=scaling.accelerator_type,
-                label_selector=scaling.labels | avoiding(spec.avoid) or None,  # type: ignore[call-arg]  # typed as an older class
+                placement_strategy=workers.placement,
+                accelerator_type=workers.accelerator_type,
+                label_selector=workers.labels | avoiding(spec.avoid) or None,  # type: ignore[call-arg]  # typed as an older class
             ),
             run_config=RunConfig(  # type: ignore[call-arg]  # likewise
                 name=name,
@@ -220,7 +220,7 @@ class _SlotHooks(ControllerHooks):
         selectors of the slot's start."""
         spec = self._spec
         avoid = self._broker.nodes_to_avoid_now(spec.workers)
-        return spec.workers.scaling.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
+        return spec.workers.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
         """Free the workers of a trial whose actor has died, and tell the broker if the last placement group found no

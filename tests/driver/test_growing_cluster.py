@@ -27,6 +27,7 @@ from sweeps.driver.waiting_for_nodes import WaitingForNodes
 from sweeps.errors import DoesNotFit
 from sweeps.plan.plan import make_plan
 from sweeps.runtime.cluster import Connection
+from sweeps.runtime.trials_at_once import Fit
 
 PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
 """Provider of nodes that are processes of this machine. ``ray.cluster_utils.AutoscalingCluster`` would end every Ray
@@ -79,14 +80,14 @@ WAIT = (
 
 def test_the_trials_that_have_no_place_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     view, now = Told(), time.time()
-    state = SweepState("s", composed(), view, 3, Shutdown(None))
+    trials = Fit(use_gpu=True, per_worker={"CPU": 1.0, "GPU": 1.0}, num_workers=1, concurrent=3, may_grow=True)
+    state = SweepState("s", composed(), view, 3, Shutdown(None), fit=trials)
     for trial, assigned in (("0000", now - 60), ("0001", now - 40), ("0002", now - 20), ("0003", now)):
         state.trials[trial] = TrialStatus(trial, {}, "running", assigned=assigned)
     monkeypatch.setattr(waiting_for_nodes, "EVERY_S", 0.0)
     nodes = [{"CPU": 4.0}]
     monkeypatch.setattr(waiting_for_nodes, "alive_nodes", lambda: nodes)
     monkeypatch.setattr(waiting_for_nodes, "groups_without_nodes", lambda: 2)
-    state.awaits = "1 worker of 1 CPU, 1 GPU"
     watch = WaitingForNodes(state)
     watch.look()
     watch.look()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import ray
 
-from sweeps.config.scaling import Scaling
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback
 from sweeps.runtime.answers import Outcome
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from sweeps.driver.sweep_searcher import SweepSearcher
 
 SPEC = WorkerGroupSpec(
-    workers=Workers(Scaling(num_workers=2), {"CPU": 1.0}),
+    workers=Workers(2, {"CPU": 1.0}),
     use_gpu=False,
     resources_per_worker={"CPU": 1.0},
     avoid=(),

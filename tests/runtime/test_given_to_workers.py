@@ -19,19 +19,20 @@ from sweeps.constants import COST, GPU_HOURS, ORIGIN, PARAMETERS, TRIAL
 from sweeps.runtime import worker_group, worker_loop
 from sweeps.runtime.attachment import Begun, NotCurrent
 from sweeps.runtime.checkpoint_layout import Origin
-from sweeps.runtime.events import Report
+from sweeps.runtime.events import Ended, Report
+from sweeps.runtime.node_resources import accelerator, label
 from sweeps.runtime.report_log import ReportLog
 from sweeps.runtime.slot_queue import StartedGroup
 from sweeps.runtime.trainable import Trial, TrialContext
 from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_cost import CostMeter
 from sweeps.runtime.trials_at_once import fit
-from sweeps.runtime.worker_group import DIAGNOSIS_S, Slot
+from sweeps.runtime.worker_group import DIAGNOSIS_S, Slot, SlotHolder
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps_train import loop
 from sweeps_train.memory import device_memory
 
-NODE = {"CPU": 17.0, "GPU": 4.0, "memory": 2.0**36}
+NODE = {"CPU": 17.0, "GPU": 4.0, "memory": 2.0**36, accelerator("A100"): 1.0, label("zone", "a"): 1.0}
 SHARED = (
     "search.limits={system/memory_mib: {max: 1e6}}",
     "space=none",
@@ -180,6 +181,40 @@ def test_workers_that_do_not_stop_their_trial_are_waited_for_once(
             assert not slot.release(given[1])
         slot.close()
     assert waits == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_kept"),
+    [
+        ("scaling.prepare_timeout_s=100", True),
+        ("scaling.isolation=warm", True),
+        ("scaling.placement=SPREAD", False),
+        ("scaling.accelerator_type=A100", False),
+        ("scaling.labels={zone: a}", False),
+        ("scaling.resources_per_worker.CPU=1", False),
+    ],
+)
+def test_workers_are_kept_for_the_next_trial_unless_it_needs_others(
+    change: str,
+    given: tuple[Assignment, WorkerGroupSpec],
+    trainer: type[Trainer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_kept: bool,
+) -> None:
+    monkeypatch.setattr(worker_group, "START_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(trainer, "does", lambda self: self.ended.wait())
+    closed: list[str] = []
+    broker = answering(
+        reserve=True, wait_for_end=Ended("0000", 1), **dict.fromkeys(("assign", "stop", "end", "forget_slot"))
+    )
+    broker.close_slot = closed.append
+    holder = SlotHolder(broker)
+    holder.assign(*given)
+    holder.release(given_by(tmp_path, change)[1], reuse=True)
+    assert (closed == []) == is_kept
+    holder.close()
 
 
 def test_a_worker_is_limited_to_its_share_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:

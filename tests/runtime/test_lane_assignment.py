@@ -23,6 +23,7 @@ from sweeps.worker_error import WorkerError
 pytestmark = pytest.mark.anyio
 
 ON_ANOTHER_BASE = replace(SPEC, lanes=Lanes(2, False, "", None, 1.0, base=("another model",)))
+ON_MORE_WORKERS = replace(SPEC, workers=replace(SPEC.workers, number=4))
 
 
 class Groups:
@@ -34,7 +35,7 @@ class Groups:
         self._most = most
 
     def _start(self, slot: str, spec: WorkerGroupSpec) -> Owner:
-        assert spec in (SPEC, ON_ANOTHER_BASE)
+        assert spec in (SPEC, ON_ANOTHER_BASE, ON_MORE_WORKERS)
         self.owners[slot] = Owner()
         return self.owners[slot]
 
@@ -96,11 +97,14 @@ async def test_a_group_without_a_trial_ends_when_the_search_is_over(
     assert not await asyncio.wait_for(groups.broker.wait_for_trial(slot, is_idle=True), 5)
 
 
-async def test_trials_on_another_base_do_not_get_into_the_lanes_of_a_group() -> None:
+@pytest.mark.parametrize("spec", [ON_ANOTHER_BASE, ON_MORE_WORKERS])
+async def test_trials_on_another_base_or_more_workers_do_not_get_into_the_lanes_of_a_group(
+    spec: WorkerGroupSpec,
+) -> None:
     groups, slot = await training("s1-0000")
     await groups.broker.lane_ended(slot, Ended("s1-0000", 1))
     waits = asyncio.create_task(groups.broker.wait_for_trial(slot, is_idle=True))
-    await groups.begin("0000", spec=ON_ANOTHER_BASE)
+    await groups.begin("0000", spec=spec)
     _, other = groups.owners
     assert await groups.take(other) == ["0000"]
     assert not await asyncio.wait_for(waits, 5)

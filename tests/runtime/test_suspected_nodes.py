@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from attempts import SPEC, begin, failed
 
-from sweeps.config.scaling import Scaling
 from sweeps.runtime import slot_queue, suspected_nodes, worker_group
 from sweeps.runtime.attempt import Attempt, may_be_the_nodes
 from sweeps.runtime.broker import Broker
@@ -72,11 +71,11 @@ async def test_the_next_attempt_waits_until_the_nodes_of_a_failure_were_checked(
     assert await waiting == ("n2",)
 
 
-def workers(**scaling: Any) -> Workers:
-    return Workers(Scaling(**scaling), {"CPU": 1.0})
+def workers(number: int, **where: Any) -> Workers:
+    return Workers(number, {"CPU": 1.0}, **where)
 
 
-ONE = workers(num_workers=1)
+ONE = workers(1)
 
 
 @pytest.mark.parametrize(
@@ -84,10 +83,10 @@ ONE = workers(num_workers=1)
     [
         ({"n1": 1, "n2": 0, "n3": 1}, ONE, ("n1", "n2")),
         ({"n1": 1, "n2": 1, "n3": 0}, ONE, ()),  # the others are full
-        ({"n1": 1, "n2": 1, "n3": 1, "bad": 9}, workers(num_workers=2), ()),  # one worker finds room, not both
-        ({"n1": 1, "n2": 1, "n3": 1, "n4": 1}, workers(num_workers=2), ("n1", "n2")),
-        ({"n1": 1, "n3": 1, "n4": 1}, workers(num_workers=2, placement="STRICT_PACK"), ()),
-        ({"n1": 1, "n3": 9}, workers(num_workers=1, labels={"zone": "a"}), ()),
+        ({"n1": 1, "n2": 1, "n3": 1, "bad": 9}, workers(2), ()),  # one worker finds room, not both
+        ({"n1": 1, "n2": 1, "n3": 1, "n4": 1}, workers(2), ("n1", "n2")),
+        ({"n1": 1, "n3": 1, "n4": 1}, workers(2, placement="STRICT_PACK"), ()),
+        ({"n1": 1, "n3": 9}, workers(1, labels={"zone": "a"}), ()),
     ],
 )
 async def test_workers_are_placed_beside_nodes_whose_check_runs_if_others_have_room(
@@ -153,7 +152,7 @@ def test_ray_train_is_told_which_nodes_to_avoid_when_the_workers_are_placed(
         return now
 
     broker: Any = SimpleNamespace(nodes_to_avoid_now=nodes_to_avoid_now)
-    spec = replace(SPEC, avoid=("b",), workers=workers(num_workers=2, labels={"zone": "a"}))
+    spec = replace(SPEC, avoid=("b",), workers=workers(2, labels={"zone": "a"}))
     told = worker_group._SlotHooks("slot", broker, spec).on_controller_start_worker_group()
     assert told == (expected and {"zone": "a", NODE_ID_LABEL: expected})
     assert asked == [(spec.workers,)]

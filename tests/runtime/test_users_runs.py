@@ -47,6 +47,7 @@ def test_a_trial_does_not_log_into_the_run_that_the_one_before_has_left_open_at_
         ('{"team": "vision"}', {"mlflow.runName": "mine-0001", "team": "vision"}),
         ("vision", {"mlflow.runName": "mine-0001"}),  # which MLflow ignores, with a warning
         ("7", {"mlflow.runName": "mine-0001"}),
+        ('[["team", "vision"]]', {"mlflow.runName": "mine-0001"}),
     ],
 )
 def test_runs_have_the_users_own_tags_unless_these_are_no_json_object(

@@ -32,7 +32,7 @@ from sweeps_train.memory import machine_memory
 from sweeps_train.reports.progress import Progress
 from sweeps_train.snapshots import connection, layout, snapshot
 from sweeps_train.snapshots.connection import HolderConnection, holder_folder, mark_changed
-from sweeps_train.snapshots.holder import FILES, SOCKET, write_files
+from sweeps_train.snapshots.holder import FILES, SOCKET, WORKER, locked, write_files
 
 pytestmark = pytest.mark.skipif(not connection.SHARED_MEMORY.is_dir(), reason="there is no shared memory")
 
@@ -395,6 +395,16 @@ def test_memory_is_read_only_if_the_storage_has_the_same(stored: HolderConnectio
     assert not stored.state.is_stored
     seal.unlink()
     assert not stored.state.is_stored
+
+
+def test_a_training_that_cannot_begin_leaves_the_snapshot_to_others(tmp_path: Path) -> None:
+    HolderConnection.to_new(tmp_path).close()
+    with pytest.raises(ValueError, match="global_batch_size"):
+        run(configured(IMAGES, train={"global_batch_size": 10_000}), tmp_path)
+    lock = locked(holder_folder(tmp_path), WORKER)
+    assert lock is not None
+    os.close(lock)
+    HolderConnection.to_new(tmp_path).forget()
 
 
 def test_a_snapshot_that_is_being_changed_is_not_read(stored: HolderConnection, tmp_path: Path) -> None:

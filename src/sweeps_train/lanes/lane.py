@@ -62,6 +62,8 @@ class Lane:
         found = find_resumption(request.root, self.workers, self.reporter.note, resume=request.resume)
         self.resumed_from = found.checkpoint
         with ExitStack() as undo:
+            if found.holder is not None:
+                undo.callback(found.holder.close)
             # If workers do not evaluate themselves, each evaluation needs a checkpoint.
             self.evaluates, self.pending = request.evaluator is None, self._pending_reports()
             if self.pending is not None:
