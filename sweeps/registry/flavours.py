@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 from collections.abc import Sequence
@@ -134,7 +135,7 @@ def _estimator(folder: Path) -> Flavour:
     has_probabilities = hasattr(model.estimator, "predict_proba")
     flavour = _rows(
         folder,
-        [] if own == library else _code_of(own),
+        [] if own == library else _code_of(f"{kind.__module__}.{kind.__name__}"),
         has_probabilities=has_probabilities,
         libraries=sorted({"scikit-learn", "joblib", *installed}),
     )
@@ -301,12 +302,15 @@ def _own_code(config: TrainingConfig) -> list[str]:
 def _code_of(target: str) -> list[str]:
     """Return the path of the file or package at the beginning of an import path. Of a package without an
     ``__init__.py``, which may have several folders, it is the one with the module, unless it is a whole repository."""
-    spec, own = (importlib.util.find_spec(name) for name in (target.partition(".")[0], target.rpartition(".")[0]))
+    spec = importlib.util.find_spec(target.partition(".")[0])
     if spec is None:
         return []
     if spec.origin is not None:
         return [str(Path(spec.origin).parent if spec.submodule_search_locations else spec.origin)]
-    code = Path("" if own is None or own.origin is None else own.origin).absolute()
+    own = None
+    with contextlib.suppress(ImportError):  # the package may lack the module here
+        own = importlib.util.find_spec(target.rpartition(".")[0])
+    code = Path("/" if own is None or own.origin is None else own.origin)
     folders = [Path(each) for each in spec.submodule_search_locations or () if code.is_relative_to(each)]
     return [str(folder) for folder in folders[:1] if not (folder / ".git").exists()]
 

@@ -207,13 +207,17 @@ def test_a_config_travels_that_is_elsewhere_or_ignored_by_git(
     assert (str(file.parent / "unread.yaml") in made.bundle.files) is (file.parent.name == "seen")
 
 
+CODE = "code/sweep.json"
+"""A file of the project that is called like one of a sweep's folder."""
+
+
 @pytest.mark.parametrize("output_dir", ["..", "."])
 def test_the_folder_of_a_project_in_output_dir_travels_without_the_sweeps_there(here: Path, output_dir: str) -> None:
     sweep = f"{output_dir}/first"
-    for name in ("mine.py", f"{sweep}/sweep.json", f"{sweep}/{COPY_FILE}", f"{sweep}/trials/0000/model.bin"):
+    for name in ("mine.py", f"{sweep}/sweep.json", f"{sweep}/{COPY_FILE}", f"{sweep}/trials/0000/model.bin", CODE):
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text("x = 1\n")
-    assert set(Bundle.of_folder(here, leave_out=(here / output_dir).resolve()).files) == {"mine.py"}
+    assert set(Bundle.of_folder(here, leave_out=(here / output_dir).resolve()).files) == {"mine.py", CODE}
 
 
 def test_code_that_is_one_package_keeps_its_folder_and_its_programs_and_conda_environments_stay_here(

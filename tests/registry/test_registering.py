@@ -158,7 +158,9 @@ def test_the_code_of_a_users_own_model_goes_with_it(
     for file in files:
         Path(file).parent.mkdir(exist_ok=True)
         Path(file).write_text("class Net: ...\n")
-    monkeypatch.setattr(sys, "path", [str(working_folder), *sys.path])
+    linked = working_folder.with_name("linked")  # the same folder twice, which MLflow would copy to one place
+    linked.symlink_to(working_folder)
+    monkeypatch.setattr(sys, "path", [str(working_folder), str(linked), *sys.path])
     importlib.invalidate_caches()
     model = {"kind": "custom", "_target_": f"{Path(files[-1]).with_suffix('').as_posix().replace('/', '.')}.Net"}
     config = TRAINING_CONFIG.validate_python({**IMAGES, "model": model})

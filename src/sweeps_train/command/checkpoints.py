@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +39,11 @@ class CheckpointWatch:
         self._taken: dict[Path, Signature] = {path: _signature(path) for path in paths_in(folder, settings.pattern)}
         self._seen: dict[Path, tuple[Signature, float]] = {}
         """State of each candidate when it was last checked, and the time at which that state was first seen."""
+
+    @property
+    def newest(self) -> float:
+        """Unix time at which the newest checkpoint that is known was written; 0 if there is none."""
+        return max((changed for each in self._taken.values() for *_, changed in each), default=0) / 1e9
 
     def find(self, *, ended_well: bool | None = None) -> list[ProgramCheckpoint]:
         """Return the checkpoints that have become complete since the last call, in the order of writing. If the program
@@ -81,6 +85,8 @@ def put_into(checkpoint: Path, folder: Path, *, move: bool = False) -> None:
     exist; one of the same name is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / checkpoint.name
+    if target.is_symlink():  # its target is not replaced
+        target.unlink()
     if checkpoint.is_dir():
         shutil.rmtree(target, ignore_errors=True)
     if move:
@@ -100,11 +106,14 @@ def put_back(checkpoint: Path, folder: Path, pattern: str, *, own: Path) -> None
         later = [
             each for each in paths_in(folder, pattern) if each.parent == folder and (_step_in(each.name) or 0) > step
         ]
-        removed = Path(tempfile.mkdtemp(prefix=".sweeps-", dir=own))
+        removed = own / ".sweeps-removed"
+        remove_folder(removed)  # of an attempt that was killed here
+        removed.mkdir()
         for path in later:  # moved first: a half removed folder would look like a checkpoint
             with contextlib.suppress(FileNotFoundError):  # a program that is being killed may remove some, too
                 path.rename(removed / path.name)
-        remove_folder(removed)
+        with contextlib.suppress(OSError):  # what cannot be removed is not among the checkpoints any more
+            remove_folder(removed)
     put_into(checkpoint, folder)
 
 

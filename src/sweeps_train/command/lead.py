@@ -83,7 +83,7 @@ class Lead:
         """Position at the last checkpoint, or at the start of this attempt."""
         self._saved: ProgramCheckpoint | None = None
         """Checkpoint whose report is still awaited."""
-        self._written = 0.0
+        self._written = 0.0 if self._watch is None else self._watch.newest
         """Unix time at which the newest checkpoint so far was written."""
         self._aside = folder / ".sweeps-checkpoint"
         self._has_noted_removal = False
@@ -199,7 +199,7 @@ class Lead:
         """Process the program's new checkpoints; ``ended_well`` is None while the program runs."""
         found = self._watch.find(ended_well=ended_well) if self._watch is not None else []
         for checkpoint in found:
-            if self._named_step(checkpoint) is None and checkpoint.written < self._written:
+            if self._named_step(checkpoint) is None and checkpoint.written < self._written <= time.time():
                 continue  # an older one has got another name: best.pt, or the next one of a rotation
             self._written = max(self._written, checkpoint.written)
             if self._config.saves_at_reports:

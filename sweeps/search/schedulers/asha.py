@@ -113,7 +113,7 @@ class Asha(Scheduler):
             self._decisions.record(trial.id, {BROKEN: broken, STOPS: True})
             return Verdict.STOP
         if self._has_diverged(result):
-            stops = has_reached(result.get(self._resource, 0.0), self._grace)
+            stops = has_reached(amount_in(result, self._resource) or 0.0, self._grace)
         else:
             stops = self._is_worse(trial.id, result, STOPS)
         return Verdict.STOP if stops else Verdict.CONTINUE
