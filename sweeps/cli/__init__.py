@@ -145,14 +145,15 @@ def _mistake(error: Exception) -> str | None:
             f"{odd[0]!a}: is not text in {sys.getfilesystemencoding()}, the encoding of this terminal; write it in "
             "that, or set PYTHONUTF8=1 if it is in UTF-8"
         )
-    elif isinstance(error, OSError) and error.errno in OUT_OF_REACH and error.filename and not _has_driver():
+    elif isinstance(error, OSError) and error.errno in OUT_OF_REACH and error.filename and not _left_driver(error):
         message = f"{error.filename}: {error.strerror}; use another path"
     return message
 
 
-def _has_driver() -> bool:
-    """Whether this process may have started a sweep, so that an error is not just one of what was typed."""
-    return "sweeps.driver.run" in sys.modules
+def _left_driver(error: Exception) -> bool:
+    """Whether an error has left the driver of a sweep, and so is not just one of what was typed."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_globals["__name__"] == "sweeps.driver.run" for frame in frames)
 
 
 def _with_nearest(error: click.ClickException) -> str:

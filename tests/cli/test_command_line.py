@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -92,6 +93,17 @@ def test_a_path_in_a_folder_that_the_user_may_not_enter_is_named(arguments: str)
     assert done.returncode == 2, done.stderr
     assert "locked" in done.stderr
     assert "Permission denied; use another path" in done.stderr
+
+
+def test_a_path_that_the_driver_of_a_sweep_cannot_reach_is_no_mistake_of_what_was_typed(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/elsewhere")
+
+    monkeypatch.setattr("sweeps.driver.run.announce_start", fails)
+    status, _, err = typed("run", "conf=digits")
+    assert (status, "use another path" in err) == (1, False), err
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
