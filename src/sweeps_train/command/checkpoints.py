@@ -108,7 +108,7 @@ def put_back(checkpoint: Path, folder: Path, pattern: str, *, own: Path) -> None
         ]
         removed = own / ".sweeps-removed"
         remove_folder(removed)  # of an attempt that was killed here
-        removed.mkdir()
+        removed.mkdir(exist_ok=True)  # on NFS a file that is still open keeps it
         for path in later:  # moved first: a half removed folder would look like a checkpoint
             with contextlib.suppress(FileNotFoundError):  # a program that is being killed may remove some, too
                 path.rename(removed / path.name)
