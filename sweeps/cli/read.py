@@ -96,9 +96,12 @@ def _show_trial(sweep: str, trial: str, operations: Operations, *, why: bool, as
     document = operations.trial(sweep, trial, settled=not as_json)
     if why:
         document["why"] = _reasons(operations.record(sweep), document["trial"])
-    from sweeps.report.trial_details import print_trial
+    if as_json:
+        print_json(document)
+    else:
+        from sweeps.report.trial_details import print_trial
 
-    print_result(lambda: document, partial(print_trial, document, debug="--debug" in sys.argv), as_json=as_json)
+        print_trial(document, stdout, debug="--debug" in sys.argv)
 
 
 def _reasons(record: SweepRecord, trial: str) -> list[str]:

@@ -435,7 +435,11 @@ def test_a_program_finds_nothing_newer_than_the_checkpoint_that_is_put_back(name
                 path.mkdir()
                 (path / "state").write_text(folder.name)
     (out / "step-notes").touch()
+    left = tmp_path / ".sweeps-removed" / name.format(6)  # by an attempt that was killed as it removed a checkpoint
+    left.mkdir(parents=True)
+    (left / "state").touch()
     put_back(saved / name.format(5), out, "step-*", own=tmp_path)
+    assert not left.exists()
     assert {each.name for each in out.iterdir()} == {name.format(4), name.format(5), "step-notes"}
     found = out / name.format(5)
     assert (found if found.is_file() else found / "state").read_text() == "saved"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,11 +108,10 @@ def put_back(checkpoint: Path, folder: Path, pattern: str, *, own: Path) -> None
             each for each in paths_in(folder, pattern) if each.parent == folder and (_step_in(each.name) or 0) > step
         ]
         removed = own / ".sweeps-removed"
-        remove_folder(removed)  # of an attempt that was killed here
-        removed.mkdir(exist_ok=True)  # on NFS a file that is still open keeps it
+        removed.mkdir(exist_ok=True)  # an attempt that was killed here, or a file that is open on NFS, has left it
         for path in later:  # moved first: a half removed folder would look like a checkpoint
             with contextlib.suppress(FileNotFoundError):  # a program that is being killed may remove some, too
-                path.rename(removed / path.name)
+                path.rename(Path(tempfile.mkdtemp(dir=removed)) / path.name)
         with contextlib.suppress(OSError):  # what cannot be removed is not among the checkpoints any more
             remove_folder(removed)
     put_into(checkpoint, folder)
