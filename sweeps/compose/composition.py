@@ -19,7 +19,7 @@ from sweeps.compose.config_modules import CONFIG_MODULES, import_config_modules
 from sweeps.compose.derived import register_calc, without_prefix
 from sweeps.compose.dotted import MISSING, find, keys_of, leaves, nested, replace_at
 from sweeps.compose.schema_errors import knows, read_config
-from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config import SweepConfig
 from sweeps.config.schedulers import Scheduler
 from sweeps.errors import ConfigError
 
@@ -97,7 +97,7 @@ class Composition:
         Raises:
             ConfigError: The result is not a valid config.
         """
-        document = SWEEP_CONFIG.dump_python(self.config, mode="json", by_alias=True)
+        document = self.config.as_document()
         if not values and space in (None, document["space"]):
             return self
         variants = {key: _changed(OmegaConf.create(raw), document, values) for key, raw in self.variants.items()}
@@ -150,7 +150,7 @@ class Composition:
         """Return the composition as plain values, for ``from_json``."""
         return {
             "conf": self.conf,
-            "config": SWEEP_CONFIG.dump_python(self.config, mode="json", by_alias=True),
+            "config": self.config.as_document(),
             "options": self.options,
             "searched_groups": self.searched_groups,
             "variants": [{"options": dict(key), "config": raw} for key, raw in self.variants.items()],
@@ -183,7 +183,7 @@ class Composition:
 def config_as_yaml(config: SweepConfig) -> str:
     """Return a whole config with defaults as YAML."""
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C, where PyYAML was built with it
-    raw = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
+    raw = config.as_document()
     text: str = yaml.dump(raw, Dumper=dumper, sort_keys=False, allow_unicode=True)
     return text
 

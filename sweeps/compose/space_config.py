@@ -13,7 +13,7 @@ from sweeps.compose.distribution_kinds import DISTRIBUTION_KEYS, FOREIGN, of_its
 from sweeps.compose.dotted import find
 from sweeps.compose.other_tools import is_distribution_elsewhere
 from sweeps.compose.schema_errors import read_config
-from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config import SweepConfig
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, OrdinalDistribution
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.folders.conf_folders import ConfFolders
@@ -174,7 +174,7 @@ def is_integer(base: Mapping[str, Any], path: str) -> bool:
     """Whether a config value is an integer; for null, whether the schema accepts only integers."""
     config = OmegaConf.create({**base, "space": {}})
     try:
-        value = find(SWEEP_CONFIG.dump_python(read_config(resolve(config)), by_alias=True), path)
+        value = find(read_config(resolve(config)).as_values(), path)
     except ConfigError:
         return False  # reported when the sweep is read
     if value is not None:

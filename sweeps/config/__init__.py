@@ -272,6 +272,16 @@ class SweepConfig:
         training = self.training() if self.scaling.lanes > 1 else None
         return shared_values(training) if isinstance(training, TrainingConfig) else ()
 
+    def as_values(self) -> dict[str, Any]:
+        """Return the config as nested dicts with the keys of its YAML."""
+        values: dict[str, Any] = SWEEP_CONFIG.dump_python(self, by_alias=True)
+        return values
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the config as nested dicts with the keys of its YAML, and values that JSON has."""
+        document: dict[str, Any] = SWEEP_CONFIG.dump_python(self, mode="json", by_alias=True)
+        return document
+
     def training(self) -> AnyTraining:
         """Return the part of the config that workers need."""
         checkpoint = self.checkpoint
@@ -293,7 +303,7 @@ class SweepConfig:
                 task=self.task,
                 checkpoint=checkpoint,
                 seed=self.seed,
-                values=config_values(self.task, SWEEP_CONFIG.dump_python(self, by_alias=True))[0],
+                values=config_values(self.task, self.as_values())[0],
                 objectives=_measured(self.search.metrics),
                 limited=_measured(self.search.limits),
                 saves_at_reports=self.search.pauses_trials and self.task.checkpoints is not None,

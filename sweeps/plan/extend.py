@@ -12,7 +12,6 @@ from pydantic import TypeAdapter
 from sweeps.compose import Composition
 from sweeps.compose.overrides import parse_values
 from sweeps.compose.schema_errors import knows
-from sweeps.config import SWEEP_CONFIG
 from sweeps.config.schedulers import AutomaticScheduler, FreezeThawScheduler, HyperbandScheduler
 from sweeps.config.search import Search, Stop
 from sweeps.config.space import Distribution, OrdinalDistribution
@@ -185,7 +184,7 @@ def _is_in_space(key: str) -> bool:
 
 def _widened(before: Composition, changes: Changes) -> dict[str, Any]:
     """Return the changed space in the schema's form."""
-    space: dict[str, Any] = SWEEP_CONFIG.dump_python(before.config, mode="json", by_alias=True)["space"]
+    space: dict[str, Any] = before.config.as_document()["space"]
     for key, value in changes.items():
         if _is_in_space(key):
             path, _, name = key.removeprefix("space.").rpartition(".")

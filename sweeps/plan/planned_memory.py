@@ -10,7 +10,7 @@ from itertools import islice, product
 from typing import Any
 
 from sweeps.compose.dotted import MISSING, find
-from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan
 from sweeps.runtime.gpu_memory import local_gpu_memory
@@ -188,7 +188,7 @@ def _matters(path: str) -> bool:
 
 def _key(config: SweepConfig) -> str:
     """Return a key of everything that memory depends on."""
-    document = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
+    document = config.as_document()
     train = {name: document["train"][name] for name in SIZES_OF_TRAIN} if document["train"] else None
     sections = [document["model"], document["data"], document["strategy"], train, config.scaling.min_workers]
     return json.dumps(sections, sort_keys=True, default=str)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.files.file_sizes import size_of
 from sweeps.plan.plan import Plan
@@ -107,8 +107,8 @@ class Preflight:
             "space": list(self._plan.space),
             "room": self._room,
             "use_gpu": uses_gpu(self._plan),
-            "memory": [SWEEP_CONFIG.dump_python(each.config, mode="json", by_alias=True) for each in self._answerable],
-            "configs": [SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True) for _, config in self._configs],
+            "memory": [each.config.as_document() for each in self._answerable],
+            "configs": [config.as_document() for _, config in self._configs],
         }
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
         with (Path(self._folder.name) / "stderr").open("wb") as errors:
@@ -178,7 +178,7 @@ def configs_to_check(plan: Plan) -> Iterator[tuple[dict[str, Any], SweepConfig]]
     first: dict[str, Any] | None = None
     for point, config in configs_of_trials(plan.composition, plan.space, lookup, ("model", "data", "task")):
         first = point if first is None else first
-        document = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
+        document = config.as_document()
         key = json.dumps([document[section] for section in ("task", "model", "data")], sort_keys=True, default=str)
         differing = {path: value for path, value in point.items() if path not in first or first[path] != value}
         # The checks of the config cover all values but users' arguments and data.

@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.console import Console
 
-from sweeps.config import SWEEP_CONFIG
 from sweeps.plan.automatic_choices import why_not_shared
 from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import MemoryReport
@@ -96,7 +95,7 @@ def plan_document(
     fit = plan.local_fit
     return {
         "sweep": plan.name,
-        "config": SWEEP_CONFIG.dump_python(plan.config, mode="json", by_alias=True),
+        "config": plan.config.as_document(),
         "fixed": plan.composition.fixed,
         "first": plan.points.first(),
         "notes": [*plan.notes, *warnings, *(memory.notes if memory is not None else [])],

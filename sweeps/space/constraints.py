@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.compose.schema_errors import knows
-from sweeps.config import SWEEP_CONFIG
 from sweeps.errors import ConfigError, ConstraintViolated, raise_mistakes
 from sweeps.texts.suggestions import closest_names, did_you_mean
 
@@ -117,7 +116,7 @@ class Constraints:
                 found = find(point[above], path.removeprefix(f"{above}."))
             elif below or composition.derives(point, path):
                 if not whole:
-                    whole.append(SWEEP_CONFIG.dump_python(composition.trial(point), by_alias=True))
+                    whole.append(composition.trial(point).as_values())
                 found = find(whole[0], path)
             else:
                 found = find(self._variant(point), path)
@@ -131,7 +130,7 @@ class Constraints:
         """Return the composed config with only the point's choices of config groups."""
         key = self._composition.variant(point)
         if key not in self._variants:
-            self._variants[key] = SWEEP_CONFIG.dump_python(self._composition.trial(dict(key)), by_alias=True)
+            self._variants[key] = self._composition.trial(dict(key)).as_values()
         return self._variants[key]
 
     def perhaps_misspelt(self) -> list[str]:

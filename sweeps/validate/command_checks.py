@@ -13,7 +13,7 @@ from typing import Any
 
 from sweeps.compose import Composition
 from sweeps.compose.dotted import leaves
-from sweeps.config import SWEEP_CONFIG, TRAINING_SECTIONS, SweepConfig
+from sweeps.config import TRAINING_SECTIONS, SweepConfig
 from sweeps.errors import raise_mistakes
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
@@ -85,7 +85,7 @@ def _mistakes(config: SweepConfig) -> Iterator[str]:
     yield from syntax
     if syntax:
         return  # no placeholder could be found
-    document = SWEEP_CONFIG.dump_python(config, by_alias=True)
+    document = config.as_values()
     values, unknown = config_values(task, document)
     named = [*_unknown_names(task, unknown, document), *_misplaced(task, values)]
     yield from named

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
-from sweeps.config import IGNORED_SECTIONS, SWEEP_CONFIG, SWEEP_SECTIONS, SweepConfig
+from sweeps.config import IGNORED_SECTIONS, SWEEP_SECTIONS, SweepConfig
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.errors import ConfigError, mistakes_of, raise_mistakes
 from sweeps.space.constraints import Constraints
@@ -93,7 +93,7 @@ def _rescaling(composition: Composition, space: Space) -> Iterator[str]:
 def phases_of(composition: Composition) -> list[Mapping[str, Any]]:
     """Return the config of each stage of a sweep, and of the sweep itself."""
     phases = (*map(composition.in_stage, range(1, 1 + len(composition.stages))), composition)
-    return [SWEEP_CONFIG.dump_python(each.config, by_alias=True) for each in phases]
+    return [each.config.as_values() for each in phases]
 
 
 def _check_stages(composition: Composition, is_new: bool) -> None:
@@ -166,7 +166,7 @@ def _check_numerics(config: SweepConfig, train: Train) -> None:
 def lookup_in(composition: Composition) -> Lookup:
     """Return a function that looks up the sweep's own value at a path; for a group, the option that the config
     chose."""
-    values = SWEEP_CONFIG.dump_python(composition.config, by_alias=True)
+    values = composition.config.as_values()
 
     def lookup(path: str) -> Any:
         if path in composition.options:
@@ -201,7 +201,7 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes, is
     for key in composition.variants:
         options = mistakes.collect(composition.trial, dict(key))
         if options is not None:
-            variants[key] = SWEEP_CONFIG.dump_python(options, by_alias=True)
+            variants[key] = options.as_values()
     lookup = lookup_in(composition)
     for path in space:
         if (mistake := _outside_of_trials(composition, path)) is not None:
@@ -241,7 +241,7 @@ def _check_conditions(
 ) -> None:
     """Check that the paths in a parameter's ``when`` exist and can have the required values, so that the parameter can
     be active."""
-    own_values, space = SWEEP_CONFIG.dump_python(composition.config, by_alias=True), composition.config.space
+    own_values, space = composition.config.as_values(), composition.config.space
     for other, wanted in space[path].when.items():
         if other in composition.options:
             continue  # a group, whose options were checked when it was composed
@@ -293,8 +293,7 @@ def _check_same_for_values(points: InitialPoints, mistakes: _Mistakes) -> None:
             continue
         with suppress(ConfigError):  # a mistake in the value, which is reported elsewhere
             own, values = (
-                SWEEP_CONFIG.dump_python(composition.trial(dict(point)), by_alias=True)
-                for point in (composition.variant(corner), corner)
+                composition.trial(dict(point)).as_values() for point in (composition.variant(corner), corner)
             )
             for path, other, wanted in list(conditions):
                 holds = {satisfies(find(each, other), wanted) for each in (own, values)}
@@ -354,7 +353,7 @@ def _takes(composition: Composition, values: Any, point: Mapping[str, Any], path
     """Whether the config of trials at a point, given as values if it is known, has a path or takes it as a new name."""
     try:
         if values is None:
-            values = SWEEP_CONFIG.dump_python(composition.trial(dict(point)), by_alias=True)
+            values = composition.trial(dict(point)).as_values()
         if find(values, path) is not MISSING:
             return True
         if not isinstance(find(values, path.rpartition(".")[0]), Mapping):

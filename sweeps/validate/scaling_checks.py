@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from sweeps.compose import Composition
 from sweeps.compose.dotted import MISSING, find
-from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config import SweepConfig
 from sweeps.config.scaling import WorkerRange
 from sweeps.constants import COST, GPU_HOURS
 from sweeps.errors import ConfigError
@@ -171,7 +171,7 @@ def why_alone(config: SweepConfig) -> str | None:
     key = forbids_sharing([training]) if isinstance(training, TrainingConfig) else "task.kind"
     if key is None:
         return None
-    value = find(SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True), key)
+    value = find(config.as_document(), key)
     shown = "" if value is MISSING or isinstance(value, dict) else f"={value_text(value)}"
     return f"{key}{shown} keeps trials from sharing their workers; {FIXES.get(key, 'use another value')}"
 

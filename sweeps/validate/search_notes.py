@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sweeps.compose import Composition
 from sweeps.compose.dotted import find, leaves
 from sweeps.compose.overrides import is_range, written_override
-from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config import SweepConfig
 from sweeps.config.samplers import GPSampler, NSGASampler, PredictedSampler, TPESampler
 from sweeps.config.schedulers import AshaScheduler, MedianScheduler
 from sweeps.config.search import Search
@@ -90,7 +90,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
 def _texts_of_ranges(config: SweepConfig, space: Space) -> Iterator[str]:
     """Yield a note on each value of a user's own, such as an argument, that is the text of a range: on the command line
     the same text is a search."""
-    values = SWEEP_CONFIG.dump_python(config, by_alias=True)
+    values = config.as_values()
     for path in leaves(values):
         if path not in space and is_range(text := find(values, path)):
             yield (
@@ -158,7 +158,7 @@ def _way_to_give_seed(composition: Composition) -> str | None:
     give, found = "give it task.arguments.seed=${seed}", None
     match config.task:
         case CommandTask() as task:
-            if SEED not in config_values(task, SWEEP_CONFIG.dump_python(config, by_alias=True))[0]:
+            if SEED not in config_values(task, config.as_values())[0]:
                 found = (
                     "the program is not given {seed}, so its repeats differ only if it draws its seed itself; use "
                     "{seed} in task.command"

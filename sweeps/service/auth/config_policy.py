@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sweeps.compose import Composition
 from sweeps.compose.expressions import Expression
-from sweeps.config import SWEEP_CONFIG, Reach
+from sweeps.config import Reach
 from sweeps.config.access import Access
 from sweeps.config.service import Service
 from sweeps.errors import SweepsError, raise_mistakes
@@ -240,7 +240,7 @@ def _defined_in(module: str) -> set[str]:
 def _all_configs(composition: Composition) -> Iterator[Mapping[str, Any]]:
     """Yield the sweep's config and those of its trials: every combination of group options, and each of these with one
     value of the space at a time, so that values derived from it are included."""
-    document = SWEEP_CONFIG.dump_python(composition.config, by_alias=True)
+    document = composition.config.as_values()
     yield document
     options = [dict(variant) for variant in composition.variants]
     for each in options:

@@ -11,7 +11,6 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from sweeps.compose.overrides import written_override
-from sweeps.config import SWEEP_CONFIG
 from sweeps.config.nights import Nights
 from sweeps.errors import ArtifactsUnreachable, TrackingUnreachable, UserError
 from sweeps.plan.plan import Plan, make_plan
@@ -61,7 +60,7 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
     candidates = earlier_nights(engine, night)[-MAX_CANDIDATES:]
     earlier = _warm_start(plan, tracking_uri, candidates, settings.warm_start)
     if earlier:
-        own = SWEEP_CONFIG.dump_python(plan.config, mode="json", by_alias=True)["search"]["warm_start"]
+        own = plan.config.as_document()["search"]["warm_start"]
         overrides.append(written_override("search.warm_start", [*own, *(name for name in earlier if name not in own)]))
     champion = None if settings.champion is None else champion_of(tracking_uri, settings.champion)
     if champion is not None:
