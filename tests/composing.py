@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ from sweeps.validate.config_checks import check_sweep
 
 def composed(conf: str, *tokens: str, folders: Sequence[Path] = ()) -> Composition:
     return compose_sweep(conf, tokens, ConfSearchPath(folders))
+
+
+@cache
+def composed_digits(*overrides: str) -> Composition:
+    """Composition of ``conf=digits``, made once in each process, for tests that only read it."""
+    return composed("digits", *overrides)
 
 
 def checked(conf: str, *tokens: str, folders: Sequence[Path] = ()) -> Composition:

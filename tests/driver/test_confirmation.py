@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from compositions import composed
+from composing import composed_digits
 from records import sweep_record, trial_record
 
 from sweeps.constants import TRIAL
@@ -23,7 +23,7 @@ from sweeps.tracking.confirmation_record import Confirmation
 def state() -> SweepState:
     """A sweep for the highest accuracy, whose search has ended."""
     nothing: Any = None
-    state = SweepState("s", composed(), nothing, 2, Shutdown(nothing))
+    state = SweepState("s", composed_digits(), nothing, 2, Shutdown(nothing))
     for trial, lr, value, end in (
         ("0000", 0.1, 0.80, "finished"),
         ("0001", 0.2, 0.90, "finished"),

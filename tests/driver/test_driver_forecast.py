@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from compositions import composed
+from composing import composed_digits
 from continuing import ONE_AT_ONCE, SEARCH, wait_for
 from records import sweep_record, trial_record
 from running import NO_PREFLIGHT, ended, start, verb
@@ -31,7 +31,7 @@ from sweeps.tracking.trial_history import Span
 
 
 def sweep(*overrides: str) -> SweepState:
-    return SweepState("digits-1", composed("search.num_trials=20", *overrides), MagicMock(), 2, Shutdown(None))
+    return SweepState("digits-1", composed_digits("search.num_trials=20", *overrides), MagicMock(), 2, Shutdown(None))
 
 
 def trial(number: int, state: State, step: int, seconds: float, value: float | None = None) -> TrialStatus:
@@ -116,7 +116,7 @@ def test_a_trial_that_goes_on_after_a_resume_is_not_over_while_its_workers_start
 def test_a_trial_whose_driver_was_killed_has_held_its_workers_until_then() -> None:
     killed = trial_record(0, 0.5, "running", steps=900, spans=(Span(held=0, trained=10),))
     earlier = sweep_record(status="running", trials=[killed], time=SweepTime(sessions=((0.0, 36_000.0),)))
-    state = SweepState("digits-1", composed(), MagicMock(), 2, Shutdown(None), earlier=earlier)
+    state = SweepState("digits-1", composed_digits(), MagicMock(), 2, Shutdown(None), earlier=earlier)
     status = state.trials["0000"]
     status.state = "running"
     assert not status.has_workers

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from compositions import composed
+from composing import composed_digits
 
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.sweep_state import SweepState
@@ -18,7 +18,7 @@ TWO = ("search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]", "sear
 
 def made(*overrides: str) -> SweepState:
     nothing: Any = None
-    return SweepState("s", composed(*overrides), nothing, 2, Shutdown(nothing))
+    return SweepState("s", composed_digits(*overrides), nothing, 2, Shutdown(nothing))
 
 
 def trial(number: int, values: tuple[float, ...] | None) -> TrialStatus:

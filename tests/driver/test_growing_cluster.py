@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from compositions import composed
+from composing import composed_digits
 from ray.util import get_node_ip_address
 from ray_nodes import RayNodes
 from recording import free_port
@@ -81,7 +81,7 @@ WAIT = (
 def test_the_trials_that_have_no_place_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     view, now = Told(), time.time()
     trials = Fit(use_gpu=True, per_worker={"CPU": 1.0, "GPU": 1.0}, num_workers=1, concurrent=3, may_grow=True)
-    state = SweepState("s", composed(), view, 3, Shutdown(None), fit=trials)
+    state = SweepState("s", composed_digits(), view, 3, Shutdown(None), fit=trials)
     for trial, assigned in (("0000", now - 60), ("0001", now - 40), ("0002", now - 20), ("0003", now)):
         state.trials[trial] = TrialStatus(trial, {}, "running", assigned=assigned)
     monkeypatch.setattr(waiting_for_nodes, "EVERY_S", 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from compositions import composed
+from composing import composed_digits
 
 from sweeps.config import SweepConfig
 from sweeps.driver.pool_choice import PoolChoice
@@ -25,7 +25,7 @@ class Memory:
 
 
 def config(*overrides: str) -> SweepConfig:
-    return composed(POOLS, *overrides).config
+    return composed_digits(POOLS, *overrides).config
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from unittest.mock import MagicMock, call
 
 import pytest
 import ray
-from compositions import composed
+from composing import composed_digits
 from mlflow import MlflowClient
 from recording import open_recorder
 from waiting import wait_until
@@ -93,7 +93,7 @@ class _DeadBroker:
 def new_session(broker: Any = None, told: Any = None) -> tuple[_Told, Session]:
     broker, told = broker or MagicMock(), told or _Told()
     nothing: Any = None
-    return told, Session(nothing, SweepState("s", composed(), told, 1, Shutdown(broker)), told, broker)
+    return told, Session(nothing, SweepState("s", composed_digits(), told, 1, Shutdown(broker)), told, broker)
 
 
 def session_with_a_trial() -> tuple[_Told, Session]:
@@ -278,7 +278,7 @@ def test_a_disk_that_is_full_after_any_entry_about_a_trial_leaves_nothing_out_of
         """Train the trial, unless it has ended, while the disk has room for some entries; returns whether it had."""
         left[0] = 100
         recorder = open_recorder(uri, sweep, resume=resume)
-        state = SweepState(sweep, composed(), _Told(), 1, Shutdown(MagicMock()), earlier=recorder.earlier)
+        state = SweepState(sweep, composed_digits(), _Told(), 1, Shutdown(MagicMock()), earlier=recorder.earlier)
         lifecycle = Session(MagicMock(), state, recorder, MagicMock()).lifecycle
         left[0] = entries
         with contextlib.suppress(StorageFailed):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from compositions import composed
+from composing import composed_digits
 
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.sweep_state import SweepState
@@ -36,7 +36,7 @@ def hasty_threads() -> Iterator[None]:
 @pytest.mark.parametrize("read", READS)
 def test_the_state_is_read_while_another_thread_adds_trials(read: str) -> None:
     nothing: Any = None
-    state = SweepState("s", composed(), nothing, 2, Shutdown(nothing))
+    state = SweepState("s", composed_digits(), nothing, 2, Shutdown(nothing))
     finished = threading.Event()
 
     def add(numbers: range) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import optuna
 import pytest
-from compositions import composed
+from composing import composed_digits
 from continuing import ONE_AT_ONCE, SEARCH, SPACE, histories, journal, wait_for
 from mlflow import MlflowClient
 from mlflow.artifacts import load_text
@@ -100,7 +100,9 @@ def test_a_trial_whose_learning_rate_has_decayed_cannot_become_longer_though_it_
     refused = "trial 0 was trained with train.schedule=cosine"
     with nullcontext() if may_be_longer else pytest.raises(UserError, match=refused):
         assert (
-            extend.extended(composed("train.max_steps=40"), {"train.max_steps": 80}, record).config.train.max_steps
+            extend.extended(
+                composed_digits("train.max_steps=40"), {"train.max_steps": 80}, record
+            ).config.train.max_steps
             == 80
         )
 
@@ -114,11 +116,11 @@ def test_a_wider_space_that_no_new_sweep_could_search_is_refused(uri: str) -> No
     record, high = load_sweep(uri, "digits-1"), "space.model.channels.high"
     for overrides, mistake in ((GP, "search.sampler.kind=gp lists its 2"), (BRUTE_FORCE, ".* makes 2,")):
         with pytest.raises(UserError, match=f"^space.model.channels: {mistake}[0-9,]* values[^\n]*$"):
-            extend.extended(composed(*overrides), {high: 2 * 10**9 + 10}, record)
+            extend.extended(composed_digits(*overrides), {high: 2 * 10**9 + 10}, record)
         # The seeds of BRUTE_FORCE are too many for a new sweep, and an earlier release began it with them.
-        assert extend.extended(composed(*overrides), {high: 128}, record).config.space["model.channels"] == replace(
-            composed(*overrides).config.space["model.channels"], high=128
-        )
+        before = composed_digits(*overrides)
+        space = extend.extended(before, {high: 128}, record).config.space
+        assert space["model.channels"] == replace(before.config.space["model.channels"], high=128)
 
 
 @pytest.mark.slow

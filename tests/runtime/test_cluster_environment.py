@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from compositions import composed
+from composing import composed_digits
 from processes import run_python
 from recording import free_port
 from small_http import Handler, serving_http
@@ -135,7 +135,7 @@ def test_an_address_of_ray_client_is_refused_with_what_to_give_instead(
     key: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
-    config = composed(f"cluster.address='{address}'").config
+    config = composed_digits(f"cluster.address='{address}'").config
     with pytest.raises(UserError, match=rf"^{key}=ray://head:10001: .*HOST:6379"), connected(config):
         pass
 

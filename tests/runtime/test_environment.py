@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import ray
-from compositions import composed
+from composing import composed_digits
 from processes import run_python
 from running import points, run
 
@@ -60,7 +60,7 @@ def test_ray_is_asked_to_set_the_variables_in_every_process_of_a_running_cluster
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(cluster, "alive_nodes", list)
     monkeypatch.setenv("HF_TOKEN", SECRET)
-    with connected(composed("cluster=auto", "cluster.env=[HF_TOKEN]").config):
+    with connected(composed_digits("cluster=auto", "cluster.env=[HF_TOKEN]").config):
         monkeypatch.delenv("HF_TOKEN")
     assert SECRET not in str(asked)
     asked["runtime_env"]["worker_process_setup_hook"]()
@@ -78,18 +78,18 @@ def test_ray_is_asked_to_set_the_variables_in_every_process_of_a_running_cluster
 )
 def test_other_names_are_refused(names: str, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^cluster: env: .*{message}"):
-        composed(f"cluster.env={names}")
+        composed_digits(f"cluster.env={names}")
 
 
 def test_a_variable_that_is_not_set_is_noted_for_a_running_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", SECRET)
     monkeypatch.delenv("HF_TOKNE", raising=False)
     tokens = ["cluster.env=[HF_TOKEN, HF_TOKNE, 'NCCL_*']"]
-    config = composed("cluster=auto", *tokens).config
+    config = composed_digits("cluster=auto", *tokens).config
     assert list(storage_notes(config)) == [
         "cluster.env: HF_TOKNE: not set here, so the workers keep what their nodes have"
     ]
-    assert list(storage_notes(composed(*tokens).config)) == []
+    assert list(storage_notes(composed_digits(*tokens).config)) == []
 
 
 def test_values_of_variables_that_are_named_like_a_secret_are_hidden_in_logs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from compositions import composed
+from composing import composed_digits
 from waiting import wait_until
 
 from sweeps.runtime import local_worker_script
@@ -254,7 +254,7 @@ def test_a_sweep_has_one_for_its_task_where_it_starts_ray_and_there_can_and_shal
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("tempfile.tempdir", variables.get("TMPDIR"))
-    with fork_server(composed(*overrides).config) as forks:
+    with fork_server(composed_digits(*overrides).config) as forks:
         assert (forks is not None) == has_one
         if forks is not None:
             command = psutil.Process(forks.process.pid).cmdline

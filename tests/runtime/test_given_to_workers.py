@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 import ray
 from attempts import assignment
-from compositions import composed
+from composing import composed_digits
 from training_runs import IMAGES, configured
 
 from sweeps.constants import COST, GPU_HOURS, ORIGIN, PARAMETERS, TRIAL
@@ -53,7 +53,7 @@ def given_by(
     folder: Path, *tokens: str, uri: str | None = None, errors: Sequence[Exception] = (), **config: Any
 ) -> tuple[Assignment, WorkerGroupSpec]:
     """Assignment and workers that the first trial of a sweep gives to its slot, once it is refused with no error."""
-    composition = composed(*SHARED, *tokens)
+    composition = composed_digits(*SHARED, *tokens)
     trials = fit(composition.config, [composition.config.scaling], [NODE])
     broker = answering(nodes_to_avoid=(), begin=Begun(1, None))
     found: list[tuple[Assignment, WorkerGroupSpec]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from compositions import composed
+from composing import composed_digits
 
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, DoesNotFit
@@ -30,7 +30,7 @@ CPUS = "scaling.pools.cpu={labels: {zone: a}, use_gpu: false, per_cpu_hour: 0.05
 
 
 def config(*overrides: str) -> SweepConfig:
-    return composed("search.num_trials=100", *overrides).config
+    return composed_digits("search.num_trials=100", *overrides).config
 
 
 def test_a_node_belongs_to_the_first_pool_whose_labels_and_gpus_it_has() -> None:

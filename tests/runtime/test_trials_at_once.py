@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compositions import composed
+from composing import composed_digits
 from pydantic import ValidationError
 
 from sweeps.compose.hydra_composition import compose_sweep
@@ -28,7 +28,7 @@ NODES = [
 
 
 def config() -> SweepConfig:
-    return composed("search.num_trials=100").config
+    return composed_digits("search.num_trials=100").config
 
 
 def concurrent(**scaling: Any) -> int:
@@ -135,7 +135,7 @@ def test_gpus_of_amd_are_counted_as_their_driver_lists_them(tmp_path: Path, monk
     monkeypatch.setattr(node_resources, "AMD_DEVICES", tmp_path, raising=False)
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
-    config = composed("scaling.use_gpu=true").config
+    config = composed_digits("scaling.use_gpu=true").config
     assert local_resources(config)["GPU"] == 2
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
     assert local_resources(config)["GPU"] == 1
