@@ -13,10 +13,10 @@ from sweeps.driver.driver_progress import STARTS_WITHIN_S, expect_progress
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.finish import close_record, finish, kept_error
 from sweeps.driver.folder_access import bring_reports, held, make_folder, remove_folder
-from sweeps.driver.garbage_collection import collect_from_now_on, without_collection
 from sweeps.driver.guarded_view import GuardedView
 from sweeps.driver.joined_cluster import joined_cluster
 from sweeps.driver.measured_workers import with_measured_workers
+from sweeps.driver.python_garbage import collect_from_now_on, without_collection
 from sweeps.driver.recorded_provenance import record_composition, record_provenance
 from sweeps.driver.requests import RequestHandler
 from sweeps.driver.session import Session
