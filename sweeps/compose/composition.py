@@ -318,7 +318,7 @@ def _sets_a_name_with_dots(config: DictConfig, raw: Mapping[str, Any], path: str
 
 
 def _changed(config: DictConfig, document: Mapping[str, Any], values: Mapping[str, Any]) -> DictConfig:
-    """Set values in a config, whose names with dots are those of the document."""
+    """Set values in a config; ``document`` tells which names contain dots."""
     for path, value in values.items():
         if not _sets_a_name_with_dots(config, document, path, value):
             OmegaConf.update(config, path, value, force_add=True)

@@ -195,7 +195,7 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
 
 
 def plain_words(message: str) -> str:
-    """Return one of pydantic's messages as what the value must be."""
+    """Rewrite a message of pydantic as a requirement: ``must be a valid number``."""
     message = message.replace(f"match pattern '{NAME_PATTERN}'", f"have only {NAME_LETTERS}")
     return ITEMS.sub(r"must \1", message).replace("Input should be", "must be").replace("String should", "must")
 

@@ -240,8 +240,8 @@ class Plan:
         )
 
     def check_hub(self) -> None:
-        """Ask the Hugging Face hub whether the user may load what trials need; not for trials on a cluster, whose nodes
-        may have another token.
+        """Ask the Hugging Face hub whether the user may load the models and data sets of trials; skipped for trials on
+        a cluster, whose nodes may have another token.
 
         Raises:
             ConfigError: The hub refuses a model or a data set.

@@ -90,7 +90,8 @@ class Compared:
         return self._hours(self.record.all_trials) if spans else None
 
     def _hours(self, trials: Sequence[TrialRecord]) -> float:
-        """Return the hours of the workers of trials, or of their GPUs; of what trials share, each counts its part."""
+        """Return the worker-hours of trials, or their GPU-hours; trials that share a GPU or a worker count their
+        part."""
         config = self.config or {}
         lanes, gpus = config.get("scaling.trials_per_group", "1"), config.get("scaling.resources_per_worker.GPU", "1")
         gpus = config.get(f"scaling.pools.{config.get('scaling.pool')}.resources_per_worker.GPU", gpus)

@@ -54,8 +54,8 @@ class Broker(SharedSlots):
         if is_new:
             self._attached.set()
         self._before: dict[str, TrialSoFar] = {}
-        """Trials of the broker's previous process, as reported by the driver, until they have posted again what was
-        lost."""
+        """Trials of the broker's previous process, as the driver reported them; each stays until its workers have
+        posted the lost events again."""
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
         self._stops_all = False

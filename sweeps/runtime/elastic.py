@@ -55,7 +55,7 @@ class ElasticWorkers:
         """Set while the free room for workers is known: cleared when a node dies, and set again by the driver's next
         report of it."""
         self._claims: dict[str, object] = {}
-        """The last claim of each trial: an earlier one is that of an actor that has died."""
+        """The last claim of each trial; earlier claims belong to actors that have died."""
         self._beginning: set[str] = set()
         """Trials that have claimed workers and whose attempt has not begun yet."""
         self._prepared: dict[str, asyncio.Task[None]] = {}
@@ -228,8 +228,7 @@ class ElasticWorkers:
 
 
 async def _free_workers(slot: SlotQueue) -> dict[str, int]:
-    """Return the number of further workers, with the resources of the slot's, for which each node has room, by node
-    id."""
+    """Return for each node, by id, the number of further workers of the slot for which it has room."""
     if not slot.group.reserved:
         return {}
     with contextlib.suppress(ray.exceptions.RayError):

@@ -285,7 +285,8 @@ class SharedSlots(ABC):
         return replace(end, moved=TRAINS_ALONE) if is_excused else end
 
     async def _make_room(self, attempt: Attempt, *, done: bool) -> None:
-        """Let a trial with a new report share its workers again, after the next trial that must train alone."""
+        """Let a trial that trained alone share workers again, once it has a new report; move it if others wait to train
+        alone."""
         self._alone.discard(attempt.trial)
         if (queue := self._lanes_of(attempt.slot)) is not None:
             if queue.has_alone and not done:

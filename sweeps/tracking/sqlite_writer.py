@@ -154,7 +154,7 @@ def _execute(database: sqlite3.Connection, statement: str, rows: Sequence[tuple[
 
 
 def _active(database: sqlite3.Connection, run_ids: Sequence[str]) -> set[str]:
-    """Return those of some runs that the store has and no user has deleted."""
+    """Return the runs, out of those given, that the store has and no user has deleted."""
     found: set[str] = set()
     for start in range(0, len(run_ids), VALUES_AT_ONCE):
         some = run_ids[start : start + VALUES_AT_ONCE]

@@ -63,7 +63,7 @@ COUNTED: dict[str, tuple[Resource, ...]] = {
     "estimator": ("evaluations", "steps", "seconds"),
     "function": ("evaluations", "steps", "seconds"),
 }
-"""Units in which a task counts its progress, for tasks that do not count in all of them."""
+"""Units of progress that a task counts, for tasks that lack some of them."""
 
 
 def search_mistakes(composition: Composition, space: Space, lookup: Lookup, *, is_new: bool = True) -> Iterator[str]:

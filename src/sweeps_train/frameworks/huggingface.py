@@ -86,8 +86,8 @@ def keep_checkpoints_by_the_trial(trainer: Trainer) -> None:
 
 
 def resume(trainer: Trainer, saved: str) -> None:
-    """Continue a training from a checkpoint, whose evaluation was reported; do nothing if all its steps were done, or
-    if a callback had ended it early."""
+    """Continue a training from a checkpoint, without evaluating again; do nothing if all steps are done, or a callback
+    has ended it early."""
     before = TrainerState.load_from_json(str(Path(saved) / TRAINER_STATE_NAME))
     control: Any = before.stateful_callbacks or {}
     # A Trainer would forget it. At the last step it is always set, and there may be more steps now.

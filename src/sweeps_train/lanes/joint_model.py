@@ -64,8 +64,8 @@ class JointModel:
     def outputs(
         self, logits: Callable[[Any, Batch], torch.Tensor], batch: Batch, parts: Sequence[Part]
     ) -> list[torch.Tensor]:
-        """Compute what the loss of each lane takes: logits, or hidden states if the head is detached and the lane does
-        not adapt it. ``logits`` runs the forward pass of a model."""
+        """Compute the input of each lane's loss: logits, or hidden states if the head is detached and the lane does not
+        adapt it. ``logits`` runs the forward pass of a model."""
         self._parts[:] = parts
         joint = logits(self.model, batch)
         outputs = [joint[each.rows, : each.length] for each in parts]
