@@ -47,9 +47,9 @@ class TrialStatus:
     has_reported: bool = False
     """Whether the trial has made a report that counts."""
     has_begun: bool = False
-    """Whether the trial has made such a report since its workers last started, beyond the step at which they began."""
+    """Whether the trial has made a report that counts beyond ``begins_at``, since its workers last started."""
     begins_at: int = 0
-    """Step from which its workers continue, whose report they may repeat."""
+    """Step from which its workers continue; they may report this step again."""
     lineage: int = 0
     """Number of times that the trial had continued from another trial's state when its workers began."""
     is_pruned: bool = False

@@ -50,8 +50,8 @@ Manifest = dict[str, Any]
 def manifests(
     submission: Submission, *, cron: str | None = None, timezone: str = "UTC", hours: float | None = None
 ) -> list[Manifest]:
-    """Return the manifests that run a sweep, in the order in which they are created: once, at once, or at the times of
-    a cron line, in which case each run is ended after these hours, or by the config's limit alone.
+    """Return the manifests that run a sweep, in the order in which to create them: to run it at once or, with ``cron``,
+    at the times of a cron line. Each such run ends after ``hours``, if given, or by the config's limit.
 
     Raises:
         UserError: The config has no section ``cluster.kuberay``, a trial does not fit on the pods, the pods cannot

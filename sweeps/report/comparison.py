@@ -75,7 +75,7 @@ class Compared:
         return {worker for trial in self.record.all_trials for span in trial.spans for worker in span.workers}
 
     def _end(self, trial: TrialRecord) -> float:
-        """Return the Unix time of a trial's end; of one that has not ended, that of its driver's last update."""
+        """Return the Unix time at which a trial ended, or of its driver's last update if it has not ended."""
         return last_update(self.record) if trial.ended is None else trial.ended
 
     @property

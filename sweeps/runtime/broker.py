@@ -35,7 +35,7 @@ CHECKED_WITHIN_S = 180.0
 SLICE_S = 30.0
 """Maximum seconds to wait for an outcome at a time, so that a time in which this process was stopped is noticed."""
 LATE_S = 10.0
-"""Seconds late from which this process was stopped, as in a paused container, and the workers perhaps with it."""
+"""Delay in seconds from which this process was stopped, as in a paused container, and perhaps the workers with it."""
 
 
 class Broker(SharedSlots):

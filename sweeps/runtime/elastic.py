@@ -197,8 +197,8 @@ class ElasticWorkers:
         self._resized_at[trial] = time.monotonic()
 
     async def _free_ended(self) -> None:
-        """Free the workers of ended trials whose slot is closed; close an ended trial's slot if others need its
-        workers."""
+        """Free the workers of ended trials whose slot is closed, and close the slots of ended trials whose workers
+        others need."""
         for trial in self._shares.trials:
             attempt = self._attempts.get(trial)
             if attempt is None or trial in self._beginning:

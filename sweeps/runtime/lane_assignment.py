@@ -34,11 +34,11 @@ TRAINS_ALONE = (
     "its workers died or hung while they trained several trials, any of which may be the cause; each trains alone "
     "until its next report, and only a failure of one alone counts"
 )
-"""Reason for which the trials of a group continue whose workers have died or hang."""
+"""Message about trials that continue after the workers of their group have died or hung."""
 OTHERS_TRAIN_ALONE = "another trial must train alone on these workers until its next report"
 MOST_EXCUSES = 3
-"""Number of a trial's attempts that have not failed when workers of several trials died or hung; later ones have, since
-trials may also die only together, such as for want of memory."""
+"""Number of a trial's attempts that do not count as failed when workers of several trials die or hang; later ones
+count, since trials may also die only together, for example for lack of memory."""
 StartGroup = Callable[[str, WorkerGroupSpec], Any]
 """Starts the worker group of the named slot, and returns the handle of its owner."""
 

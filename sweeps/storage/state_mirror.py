@@ -285,8 +285,8 @@ def _part(store: ObjectStore, name: str) -> bytes:
 
 
 def _correct_flipped_bits(folder: Path) -> None:
-    """Correct the flipped bits of files of JSON lines before they are copied: whoever opens such a file corrects them
-    in place, and the copy, which is made in parts, is of a file that only grows."""
+    """Correct flipped bits in JSON lines before files are copied in parts: a later correction in place would change a
+    part that is already copied."""
     for name in _snapshot(folder):
         if name.endswith((".jsonl", ".log")) and (damage := mend(folder / name)).corrected:
             logger.warning("%s: %s", folder / name, damage)

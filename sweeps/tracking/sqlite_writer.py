@@ -139,7 +139,7 @@ class SqliteWriter:
 
 
 def _execute(database: sqlite3.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Execute a statement for all rows, with as many as possible in one call: each call gives Python's lock away, and
+    """Execute a statement for all rows, with as many as possible in one call: each call releases Python's lock, and
     waits 5 ms for it while another thread computes."""
     if "{rows}" not in statement:
         database.executemany(statement, rows)

@@ -34,7 +34,7 @@ NAMES_OF_XGBOOST = {
     "seed": "random_state",
     "nthread": "n_jobs",
 }
-"""XGBoost's other names of arguments; of two names of one argument it heeds one, without a word."""
+"""XGBoost's other names of arguments; if an argument is given under two names, XGBoost silently uses one of them."""
 PARTS_OF_LIGHTGBM = ("subsample", "bagging_fraction", "sub_row", "bagging")
 """LightGBM's names of the part of the rows that each tree is trained on."""
 FREQUENCIES_OF_LIGHTGBM = ("subsample_freq", "bagging_freq")

@@ -185,7 +185,7 @@ def _wrong_direction(config: SweepConfig) -> Iterator[str]:
 
 
 def _compared_on_other_samples(composition: Composition, space: Space) -> Iterator[str]:
-    """Yield notes about searched values with which trials are evaluated on other samples, or other units of them."""
+    """Yield notes about searched values that change the samples on which trials are evaluated, or the unit of these."""
     objectives = ", ".join(composition.config.search.metrics)
     for path in CHOOSES_HELD_OUT:
         if path in space:

@@ -23,7 +23,7 @@ from sweeps_train.models.head import detach_head
 
 
 class Observed(NamedTuple):
-    """Properties of a base on which it depends whether lanes can share it."""
+    """Properties of a base that decide whether lanes can share it."""
 
     draws: bool
     """Whether the base itself draws random numbers in training, as for its own dropout. Such numbers would depend on
