@@ -67,7 +67,7 @@ class ElasticWorkers:
         self._looks: asyncio.Task[None] | None = None
 
     def end_waiting(self) -> None:
-        """Let the trials that are to stop now wait no longer for workers."""
+        """End the waits of trials that are to stop now."""
         self._changed.set()
 
     def set_room(self, places: int, expected: int, to_come: int) -> None:

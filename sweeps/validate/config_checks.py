@@ -29,8 +29,8 @@ from sweeps_train.config import Train
 from sweeps_train.config.process import process_environment
 
 FIRST_CHECKED, MAX_CHECKED = 8, 200
-"""Numbers of values of a range of whole numbers that are checked: of any, and if one of these is invalid. A check takes
-about a millisecond."""
+"""Number of values that are checked in each range of whole numbers, and in a range that has an invalid one among these.
+A check takes about a millisecond."""
 NAMED = 3
 """Maximum number of invalid values that a note names."""
 

@@ -92,7 +92,7 @@ def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[
 
 
 def _ignored_values(task: EstimatorTask, found: type[Any], space: Collection[str]) -> Iterator[str]:
-    """Yield one line for each value that an estimator would not heed."""
+    """Yield one line for each value that an estimator would ignore."""
     if is_native(task, found) and not {"task", "task._target_", "task.encoding"} & {*space}:
         for path in ("data.imputation", "data.standardize"):
             if path in space:
