@@ -115,7 +115,7 @@ def _keys_without_quotes(value: Any, path: str = "") -> Iterator[str]:
         for key, each in value.items():
             if not isinstance(key, str):
                 name = value_text(key)
-                yield f"{path}{name}: is a key, which must be text; write it in quotes, as in '{name}': VALUE"
+                yield f"{path}{name}: a key must be text; write it in quotes, as in '{name}': VALUE"
             yield from _keys_without_quotes(each, f"{path}{key}.")
 
 

@@ -392,8 +392,8 @@ def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
         existing = next(parent for parent in store.absolute().parents if parent.exists())  # MLflow makes the rest
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             raise UserError(
-                f"tracking.uri={plan.config.tracking.uri}: {existing} is no folder that can be written to; use "
-                "another file"
+                f"tracking.uri={plan.config.tracking.uri}: {existing} is not a folder that can be written; use a file "
+                "in another folder"
             )
         check_sqlite_file(store)
     if not is_queued and where == "here":

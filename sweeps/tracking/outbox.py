@@ -112,7 +112,7 @@ class Outbox:
         with self._condition:
             self._condition.wait_for(lambda: key in self._run_ids or key in self._refused, timeout=timeout_s)
             if key not in self._run_ids and key in self._refused:
-                raise Refused("its run was refused")
+                raise Refused("MLflow has refused its run")
             return self._run_ids.get(key)
 
     def flush(self, while_waiting: Callable[[], None]) -> bool:

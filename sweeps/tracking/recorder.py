@@ -246,7 +246,7 @@ class Recorder:
             self._replay_entry(entry, waiting)
         if _wall_s(parent) < _wall_s(fold.parent):  # the store was restored from a backup
             name = self._sweep.name
-            logger.warning("MLflow has an older record of %s than it received, and receives all again", name)
+            logger.warning("MLflow has an older record of %s than it received; all is sent again", name)
             journal.advance(0)
             self.trials.restore(())  # forgets what was replayed
             return self._replay(parent, stored)

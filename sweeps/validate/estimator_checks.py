@@ -105,8 +105,8 @@ def _ignored_values(task: EstimatorTask, found: type[Any], space: Collection[str
             is_searched = {f"task.arguments.{other}", f"task.arguments.{own}"} & {*space}
             if is_searched and {other, own} <= task.arguments.keys():
                 yield (
-                    f"{_given(task, other, space)}: is XGBoost's other name of {own}, which has a value, too, so that "
-                    f"one of them has no effect; remove one (~task.arguments.{own})"
+                    f"{_given(task, other, space)}: is XGBoost's other name of {own}, and only one of the two has an "
+                    f"effect; remove one (~task.arguments.{own})"
                 )
     draws = any(f"task.arguments.{name}" in space or task.arguments.get(name) for name in FREQUENCIES_OF_LIGHTGBM)
     if library_of(found) == "lightgbm" and not draws and "goss" not in task.arguments.values():

@@ -206,7 +206,7 @@ def _same_texts(space: Space) -> Iterator[str]:
         described = {encode(choice) for choice in distribution.choices if isinstance(choice, list | dict)}
         for choice in distribution.choices:
             if isinstance(choice, str) and choice in described:  # Optuna gets the same text for both
-                yield f"space.{path}: choices has {choice!r} as a text and as what it describes; keep one"
+                yield f"space.{path}: choices has {choice!r} both as text and as a list or mapping; keep one"
 
 
 def _too_many_for_gp(space: Space) -> Iterator[str]:

@@ -123,7 +123,7 @@ def _sampler_notes(search: Search) -> Iterator[str]:
     if sampler.kind == "bohb" and search.scheduler.kind == "none":
         yield "search.sampler.kind=bohb learns from rungs; with search.scheduler.kind=none it acts as tpe"
     if isinstance(sampler, PredictedSampler):
-        yield "search.sampler.kind=predicted: curves is used instead, which finds better values; write curves"
+        yield "search.sampler.kind=predicted: curves is used instead; write search/sampler=curves"
 
 
 def _new_processes(config: SweepConfig) -> Iterator[str]:
