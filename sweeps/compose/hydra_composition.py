@@ -348,7 +348,7 @@ def _composed(conf: str, arguments: list[str]) -> tuple[DictConfig, Mapping[str,
         raise
     except Exception as error:
         if isinstance(error, HydraException) and "hydra/" not in str(error):
-            raise  # a mistake; of one that OmegaConf found, Hydra makes a message
+            raise  # a mistake; Hydra also wraps those that OmegaConf finds
         with no_warnings_about_defaults():
             whole = compose(conf, overrides=arguments, return_hydra_config=True)  # they may change Hydra's own config
     else:

@@ -128,7 +128,7 @@ def _lines(schema: type, details: Sequence[Any], container: Any) -> Iterator[str
         precise = [each for each in alternatives if not _is_of_form(each)]
         if precise:
             yield from (describe(schema, each, container) for each in precise)
-        elif not any(other[: len(key)] == key for other in of_keys if other != key):  # else it has another form
+        elif not any(other[: len(key)] == key for other in of_keys if other != key):  # else those below it say more
             yield describe(schema, _merged(alternatives), container)
 
 

@@ -93,8 +93,8 @@ class Broker(SharedSlots):
             self._publish(lost)
         before = self._attempts.get(trial)
         if before is not None:
-            # Its workers must not save into the folder from which this attempt starts, or remove the node's copy of it.
-            # Those of an actor that has died die with it, except in a lane.
+            # The earlier attempt's workers must not save into the folder from which this one starts, or remove the
+            # node's copy of it. If their actor has died, they die with it, except in a lane.
             is_leaving = before.stop >= StopRequest.SAVE
             before.request_stop(StopRequest.DISCARD)
             await self.leave_lane(trial, before.number, LEAVES_WITHIN_S)
@@ -172,7 +172,7 @@ class Broker(SharedSlots):
         if not self._checks_nodes or attempt.phase is Phase.ENDED or not may_be_the_nodes(end):
             return ()
         if attempt.reason_to_move(end) is not None:
-            return ()  # its node was taken away
+            return ()  # the node was taken away, and did not fail
         return self._suspects.add(tuple(dict.fromkeys(self._slots[attempt.slot].group.nodes)))
 
     async def assign(self, slot: str, assignment: Any) -> None:
@@ -299,7 +299,7 @@ class Broker(SharedSlots):
                 await self._make_room(attempt, done=event.done)
             if isinstance(event, Started):
                 self._elastic.trained(event.trial)
-            elif isinstance(event, Report) and not attempt.is_cut_off:  # what was lost was posted before it
+            elif isinstance(event, Report) and not attempt.is_cut_off:  # lost events are posted before it
                 self._before.pop(event.trial, None)
 
     async def post_all(self, events: list[Log]) -> None:

@@ -190,7 +190,7 @@ class SharedSlots(ABC):
         queue = self._slots.get(attempt.slot) if attempt.stop >= StopRequest.SAVE else None
         if queue is not None and queue.withdraw(attempt.trial, attempt.number):
             attempt.finish(Ended(attempt.trial, attempt.number))
-            if isinstance(queue, LaneQueue):  # it may have kept others from the lanes
+            if isinstance(queue, LaneQueue):  # if it had to train alone, others waited
                 self._begin_task(queue.look_again())
 
     async def _end_group(self, slot: str, reason: str) -> None:

@@ -259,7 +259,7 @@ def _newest(store: ObjectStore) -> _Manifest | None:
 def _download(store: ObjectStore, manifest: _Manifest, folder: Path) -> None:
     """Download the files of a manifest, replacing the top-level files of a folder."""
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    (folder / SESSION_FILE).unlink(missing_ok=True)  # until all files are here, they are of no session
+    (folder / SESSION_FILE).unlink(missing_ok=True)  # files of two sessions may be mixed until all are here
     for name in _snapshot(folder).keys() - manifest.files.keys():
         (folder / name).unlink()
     for name in manifest.files:

@@ -387,7 +387,7 @@ def _missing_hint(path: str, values: Mapping[str, Any]) -> str:
 def _check_values(points: InitialPoints, mistakes: _Mistakes) -> None:
     """Check that both ends of every range and every choice make a valid trial, where the constraints allow one."""
     if mistakes.lines:
-        return  # each of them would be repeated for every value
+        return  # they would be repeated for every value
     composition, space = points.composition, points.space
     for path, value, corner in space.corners(points.lookup):
         lines = mistakes_of(_check_point, composition, corner)

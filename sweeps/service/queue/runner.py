@@ -246,7 +246,7 @@ class JobRunner(Poller):
             try:
                 step(job)
             except (TrackingUnreachable, ArtifactsUnreachable) as error:
-                # Missing credentials do not come by themselves.
+                # Missing credentials do not appear by themselves.
                 state.unread += isinstance(error, ArtifactsUnreachable)
                 if state.unread > self._limits.restarts:
                     self._end(job, "failed", str(error))
