@@ -219,7 +219,7 @@ def mentions_storage_failure(text: str | None, folder: Path) -> bool:
 
 
 def _is_nearly_full(folder: Path) -> bool:
-    """Whether a folder's disk has so little space that a checkpoint may not fit, or cannot be asked."""
+    """Whether a folder's disk may lack the space for a checkpoint; true if the space is unknown."""
     try:
         disk = shutil.disk_usage(folder)
     except OSError:

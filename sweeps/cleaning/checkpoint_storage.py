@@ -110,8 +110,8 @@ class CheckpointStorage:
 
 
 def sweep_folder(record: SweepRecord) -> Path | None:
-    """Return a sweep's folder if it is on this machine and is that of this sweep; else None. A later sweep may have
-    its name and folder, and another tracking store."""
+    """Return a sweep's folder if it is on this machine and belongs to this sweep; else None. A later sweep may have its
+    name and folder, and another tracking store."""
     folder = Path(record.tags.get(TAG_FOLDER, ""))
     if not folder.is_absolute():
         return None

@@ -41,8 +41,8 @@ class Cleaning:
     removals: list[Removal]
     """Trials whose checkpoints are removed."""
     size: int
-    """Bytes of all checkpoints before the removals; without a maximum size, of those of the sweeps that may be
-    cleaned."""
+    """Bytes of checkpoints before the removals: of all sweeps if there is a maximum size, otherwise of those that may
+    be cleaned."""
 
     @property
     def freed(self) -> int:

@@ -151,7 +151,7 @@ def _mistake(error: Exception) -> str | None:
 
 
 def _left_driver(error: Exception) -> bool:
-    """Whether an error has left the driver of a sweep, and so is not just one of what was typed."""
+    """Whether an error came from a running driver, and not from a mistake on the command line."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(frame.f_globals["__name__"] == "sweeps.driver.run" for frame in frames)
 

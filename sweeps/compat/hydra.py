@@ -32,7 +32,7 @@ class FileSource(FileConfigSource):
     """Hydra's source of YAML files, to be extended. A subclass has its own ``scheme``."""
 
     asked: ClassVar[dict[Path, None]] = {}
-    """Files for which compositions have asked since ``open_config_loader``; some do not exist. Shared by all sources,
+    """Files that compositions have looked for since ``open_config_loader``; some do not exist. Shared by all sources,
     of which ``hydra.compose`` and ``hydra.searchpath`` make further ones."""
 
     def file(self, config_path: str) -> Path:

@@ -77,7 +77,7 @@ def accepts(points: Iterable[tuple[str, float, int, int]], params: Mapping[str, 
 
 
 def run_artifacts(root: str, run_id: str) -> str:
-    """Return the folder of a run's artifacts in that of its experiment."""
+    """Return the artifact folder of a run, given that of its experiment."""
     from mlflow.utils.uri import append_to_uri_path
 
     return str(append_to_uri_path(root, run_id, "artifacts"))  # type: ignore[no-untyped-call]

@@ -33,8 +33,8 @@ def is_idle() -> bool:
 
 
 def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
-    """Start worker processes of this job on a node before the actors with this runtime environment (as Ray serializes
-    it) that will use them; others do not get them.
+    """Start worker processes of this job on a node in advance; only actors with this runtime environment (as Ray
+    serializes it) use them.
 
     Ray starts no more processes at a time than the node has cores, and drops the others.
 

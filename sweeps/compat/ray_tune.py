@@ -117,8 +117,8 @@ class _ActorManager(RayActorManager):
 
 
 def _as_death(exception: Exception) -> Exception:
-    """Return the error of an actor that Ray has killed because memory ran out as that of any dead actor, without Ray's
-    advice: else Tune would end the sweep."""
+    """Return an error of an actor that Ray killed for lack of memory as one of a dead actor, without Ray's advice:
+    otherwise Tune would end the sweep."""
     if isinstance(exception, OutOfMemoryError):
         return RayActorError(error_msg=str(exception).partition("\n")[0])
     return exception

@@ -103,7 +103,7 @@ class Composition:
         variants = {key: _changed(OmegaConf.create(raw), document, values) for key, raw in self.variants.items()}
         raw = {key: cast("dict[str, Any]", OmegaConf.to_container(each)) for key, each in variants.items()}
         own = self.variant({})
-        # Only values that follow from a changed one are derived again: the environment and the clock have changed, too.
+        # Derive again only values that follow from a changed one: the environment and the clock have changed, too.
         # A value that differs between `before` and `again` depends on the time, and stays as it is.
         before, after, again = (resolve(each[own]) for each in (self.variants, raw, self.variants))
         for path in leaves(document, without=("space",)):
@@ -318,7 +318,7 @@ def _sets_a_name_with_dots(config: DictConfig, raw: Mapping[str, Any], path: str
 
 
 def _changed(config: DictConfig, document: Mapping[str, Any], values: Mapping[str, Any]) -> DictConfig:
-    """Set values in a config, whose names with dots are those of the document."""
+    """Set values in a config; ``document`` tells which names contain dots."""
     for path, value in values.items():
         if not _sets_a_name_with_dots(config, document, path, value):
             OmegaConf.update(config, path, value, force_add=True)

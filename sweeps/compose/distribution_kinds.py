@@ -19,8 +19,8 @@ FOREIGN = {
 
 
 def remove_foreign_keys(space: DictConfig) -> None:
-    """Set the keys that a distribution's kind does not have to null, in the space of one file, so that merging removes
-    inherited ones."""
+    """Set keys that a distribution's kind lacks to null, in the space of one file, so that merging removes inherited
+    ones."""
     container = OmegaConf.to_container(space, resolve=False)
     for path, kind in _kinds(container, ()):
         distribution = space

@@ -149,8 +149,8 @@ def _dropped(
 
 
 def _files_of_user(asked: Iterable[Path], search_path: ConfSearchPath) -> list[Path]:
-    """Return the user's files that a composition on another machine needs, of those for which this one has asked: of a
-    group all options, since a condition names others, and environment variables may choose them."""
+    """Return the user's files that this composition may need on another machine: the files that it read, and all
+    options of their groups, since conditions and environment variables may choose others there."""
     *folders, own = search_path.folders
     users = [file for file in asked if not file.is_relative_to(own)]
     groups = dict.fromkeys(file.parent for file in users if file.parent not in folders)
@@ -348,7 +348,7 @@ def _composed(conf: str, arguments: list[str]) -> tuple[DictConfig, Mapping[str,
         raise
     except Exception as error:
         if isinstance(error, HydraException) and "hydra/" not in str(error):
-            raise  # a mistake; of one that OmegaConf found, Hydra makes a message
+            raise  # a mistake; Hydra also wraps those that OmegaConf finds
         with no_warnings_about_defaults():
             whole = compose(conf, overrides=arguments, return_hydra_config=True)  # they may change Hydra's own config
     else:

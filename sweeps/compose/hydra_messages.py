@@ -129,7 +129,7 @@ def _of_group(group: str, search_path: ConfSearchPath) -> str:
     if search_path.is_group(group):
         return f"has no option of the group {group} to replace; +{group}=OPTION adds one"
     if search_path.is_group(name):
-        return f"puts no option of {name} at {group.partition('@')[2]}; write {name}=OPTION"
+        return f"chooses no option of {name} for {group.partition('@')[2]}; write {name}=OPTION"
     return f"there is no group {group}{did_you_mean(group, search_path.groups(), listed=0)}"
 
 

@@ -54,7 +54,7 @@ def check_overrides(overrides: Mapping[str, str]) -> None:
 
 
 def refusal_in(conf: str, path: str, written: str) -> ConfigError:
-    """Return the error for a setting of Hydra's own program in a config, which may be that of such a program."""
+    """Return the error for a setting of Hydra's own program in a config; the config may belong to such a program."""
     return ConfigError(f"conf={conf}: {_refusal(path, written)}; {CONFIG_OF_PROGRAM}")
 
 

@@ -115,7 +115,7 @@ def _keys_without_quotes(value: Any, path: str = "") -> Iterator[str]:
         for key, each in value.items():
             if not isinstance(key, str):
                 name = value_text(key)
-                yield f"{path}{name}: is a key, which must be text; write it in quotes, as in '{name}': VALUE"
+                yield f"{path}{name}: a key must be text; write it in quotes, as in '{name}': VALUE"
             yield from _keys_without_quotes(each, f"{path}{key}.")
 
 
@@ -128,7 +128,7 @@ def _lines(schema: type, details: Sequence[Any], container: Any) -> Iterator[str
         precise = [each for each in alternatives if not _is_of_form(each)]
         if precise:
             yield from (describe(schema, each, container) for each in precise)
-        elif not any(other[: len(key)] == key for other in of_keys if other != key):  # else it has another form
+        elif not any(other[: len(key)] == key for other in of_keys if other != key):  # else those below it say more
             yield describe(schema, _merged(alternatives), container)
 
 
@@ -195,7 +195,7 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
 
 
 def plain_words(message: str) -> str:
-    """Return one of pydantic's messages as what the value must be."""
+    """Rewrite a message of pydantic as a requirement: ``must be a valid number``."""
     message = message.replace(f"match pattern '{NAME_PATTERN}'", f"have only {NAME_LETTERS}")
     return ITEMS.sub(r"must \1", message).replace("Input should be", "must be").replace("String should", "must")
 

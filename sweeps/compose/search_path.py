@@ -33,7 +33,7 @@ class ConfSearchPath(ConfFolders):
                 raise UnknownName(f"--config-dir={folder}: there is no such folder; give one that holds YAML files")
         super().__init__([folder.resolve() for folder in folders])
         self._outer: list[Any] = []
-        """Hydra of each composition around this one, such as that of a user's own program."""
+        """State of Hydra for each composition around this one, such as one in a user's own program."""
 
     def __enter__(self) -> None:
         _composing.acquire()

@@ -16,7 +16,7 @@ _SAME_FOR_ALL = {"oc.env:", "oc.decode:", "now:"}
 _BEGINNING = re.compile(r"\$\{\s*([\w.]+:)?")
 """Beginning of an interpolation, with its resolver if it has one."""
 _OF_START = re.compile(r"(?<!\\)\$\{(?:oc\.env|now):[^${}]*\}")
-"""Interpolation of the environment or the clock, without others in it."""
+"""Interpolation of the environment or the clock that contains no other interpolation."""
 _PLAIN = re.compile(r"[\w./:@+ -]*")
 """Text that means the same in quotes inside of another interpolation."""
 
@@ -29,8 +29,8 @@ class StartValues:
         self._known: dict[str, Any] = {}
 
     def fixed(self, value: Any) -> Any:
-        """Return a raw config, or one of its values, without such interpolations. One that cannot be resolved stays:
-        it is a mistake only if its value is read."""
+        """Return a raw config, or one of its values, with interpolations of the environment and the clock resolved. One
+        that cannot be resolved stays: it is a mistake only if its value is read."""
         if isinstance(value, dict):
             return {key: self.fixed(each) for key, each in value.items()}
         if isinstance(value, list):

@@ -60,8 +60,8 @@ class Slurm:
     nodes: PositiveInt = 1
     """Number of nodes."""
     cpus_per_node: PositiveInt | None = None
-    """CPUs to reserve on each node; default: all of the node with ``exclusive``, otherwise those of one trial, and of
-    as many more as run at once on ``gpus_per_node``; workers with GPUs use more CPUs if there are more."""
+    """CPUs to reserve on each node; default: all with ``exclusive``, otherwise enough for the trials that run at once
+    on ``gpus_per_node``. Workers with GPUs use more CPUs if there are more."""
     gpus_per_node: Annotated[int, Field(ge=0)] = 0
     """GPUs to reserve on each node."""
     memory_gib_per_node: PositiveInt | None = None

@@ -27,7 +27,7 @@ class Champion:
     """Number of further trainings, with new seeds, of both the champion and a better challenger, since the best of many
     trials was partly lucky. They also measure the noise. 0: decide by the night's own trials."""
     standard_deviations: PositiveFloat = 2.0
-    """Standard deviations of the difference by which a new champion must be better."""
+    """A new champion must be better by this many standard deviations of the difference."""
     min_change: NonNegativeFloat = 0.0
     """Difference that a new champion must exceed regardless of the noise, in units of the metric. If equal trainings
     give equal values, the noise is 0, and any difference above rounding counts by default."""

@@ -87,8 +87,8 @@ def read_hydra_optuna(file: SourceFile) -> Conversion:
 
 
 def _is_of_hydra(file: SourceFile) -> bool:
-    """Whether the config is one of Hydra's own sweeper, which is the default: it neither chooses another one, nor has
-    keys or intervals of one."""
+    """Whether the config uses Hydra's own sweeper, which is the default: it names no other, and has no key or interval
+    of another."""
     sweeper = file.require(dict, *AT)
     name, _ = _chosen(file, "hydra/sweeper") or ("basic", 0)
     name = str(sweeper.get("_target_", name))

@@ -100,7 +100,7 @@ class Capacity:
         if pools is None or not pools.without_nodes:
             return at_once
         gone = " and ".join(f"scaling.pools.{name}" for name in pools.without_nodes)
-        return f"{at_once}; no node of {gone} is there, and trials that fit nowhere else wait for one"
+        return f"{at_once}; {gone} has no node now, and trials that fit nowhere else wait for one"
 
     def _run(self) -> None:
         is_blind = False

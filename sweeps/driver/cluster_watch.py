@@ -35,8 +35,8 @@ class ClusterGuard:
             time.sleep(LOOK_EVERY_S)
 
     def releases(self) -> bool:
-        """Return whether Tune must ask Ray to release what an actor used: not after the sweep, nor if it ends early,
-        maybe by a signal that Ray's processes have got, too. Ray releases all when this process disconnects."""
+        """Return whether Tune must ask Ray to release an actor's resources. Not at the end of the sweep: Ray then
+        releases all when this process disconnects, and a signal may have ended Ray's processes."""
         import ray
 
         is_there = self._shutdown.has_cluster and self._own.lost() is None

@@ -40,7 +40,7 @@ class Shutdown:
         return self.stops_trials() or self.failing is not None
 
     def stops_trials(self) -> bool:
-        """Whether trials that run were asked to stop; otherwise those that stop were pruned."""
+        """Whether running trials were asked to stop; otherwise a trial that stops was pruned."""
         return self.driver_fails or any((self.status, self.budget_spent, self.failing and self._stops_as_others_fail))
 
     def begin(self, status: EarlyEnd) -> bool:

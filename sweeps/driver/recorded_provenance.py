@@ -34,8 +34,8 @@ def record_provenance(plan: Plan, recorder: Recorder) -> threading.Thread:
 
 
 def record_composition(plan: Plan, recorder: Recorder) -> None:
-    """Record the composition from which the sweep can be run again, with its values unchanged; of an extended sweep,
-    once more."""
+    """Record the composition, with its values unchanged, so that the sweep can be run again; repeated when the sweep is
+    extended."""
     text = json.dumps(COMPOSITION.stamped(plan.composition.as_json()), indent=1)
     recorder.attach({constants.COMPOSITION_ARTIFACT: text}, {})
 

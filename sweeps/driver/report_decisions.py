@@ -91,8 +91,8 @@ class Decisions:
         self._undone.pop(trial, None)
 
     def max_deaths(self, trial: str) -> int:
-        """Return how many times a trial may be retried after losing its actor: once more if Tune only has to act on the
-        last answer, so that what the trial has reached is not lost."""
+        """Return how many times a trial may be retried after losing its actor: once more while Tune has yet to act on
+        the last answer, so that the trial's progress is not lost."""
         return self._retries.max_deaths(trial) + (trial in self._undone)
 
     def send(self) -> None:

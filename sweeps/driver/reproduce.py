@@ -158,7 +158,7 @@ def _find(uri: str, run: str) -> tuple[SweepRecord, TrialRecord | None]:
     except MlflowException:
         raise UnknownName(f"there is no sweep and no run {run!r} in this store") from None
     if constants.TAG_SWEEP not in tags:
-        raise UnknownName(f"the run {run} belongs to no sweep")
+        raise UnknownName(f"the run {run} belongs to no sweep; `python -m sweeps list` lists the sweeps")
     record = load_sweep(uri, tags[constants.TAG_SWEEP])
     return record, choose(record, tags[constants.TAG_TRIAL]) if constants.TAG_TRIAL in tags else None
 

@@ -49,7 +49,7 @@ class RequestHandler:
             case {"verb": "stop", "trial": trial}:
                 self._session.lifecycle.stop(trial)
                 return f"trial {trial} saves its state and ends"
-        raise UserError(f"{name}: its driver cannot {request['verb']}; it may be of an older version")
+        raise UserError(f"{name}: its driver cannot {request['verb']}; its version may be older; `stop` it first")
 
     def _extend(self, changes: Mapping[str, Any]) -> str:
         check_running(changes)

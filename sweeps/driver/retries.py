@@ -69,7 +69,7 @@ class Retries:
         self._counts: Counter[str] = Counter()
         """Number of trials that failed at their start since the last report, by key."""
         self._passed: Counter[str] = Counter()
-        """Number of times that reports have followed such failures, by key."""
+        """Number of times that a report has followed such a failure, by its key."""
         self._seen: set[str] = set()
         self.num_reports = 0
         """Number of reports of this search in this session."""

@@ -13,10 +13,10 @@ from sweeps.driver.driver_progress import STARTS_WITHIN_S, expect_progress
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.finish import close_record, finish, kept_error
 from sweeps.driver.folder_access import bring_reports, held, make_folder, remove_folder
-from sweeps.driver.garbage_collection import collect_from_now_on, without_collection
 from sweeps.driver.guarded_view import GuardedView
 from sweeps.driver.joined_cluster import joined_cluster
 from sweeps.driver.measured_workers import with_measured_workers
+from sweeps.driver.python_garbage import collect_from_now_on, without_collection
 from sweeps.driver.recorded_provenance import record_composition, record_provenance
 from sweeps.driver.requests import RequestHandler
 from sweeps.driver.session import Session
@@ -78,7 +78,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
     began = time.monotonic()
     try:
         earlier = plan.warm_start  # a mistake in it is reported before Ray starts
-        if queryable_file(config.tracking.uri) is not None:  # else MLflow is asked, when it is imported
+        if queryable_file(config.tracking.uri) is not None:  # else it is checked once MLflow is imported
             check_name(config.tracking.uri, plan.name)
         announce_start(plan, view)
         tracking = connect_in_background(config.tracking.uri)
@@ -102,7 +102,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
             recorder = open_recorder(plan, copy)
             _search_and_record(plan, recorder, view, trials, cluster, began=began, measured=measured, warnings=warnings)
     except (KeyboardInterrupt, Exception):
-        if not (plan.folder / PARENT_FILE).exists():  # else MLflow may have a run, with which only `resume` goes on
+        if not (plan.folder / PARENT_FILE).exists():  # else MLflow may have a run, and only `resume` continues
             remove_folder(plan)
         raise
     return finish(plan)

@@ -64,8 +64,8 @@ def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: 
 
 
 def _forget_lanes(plan: Plan, session: Session, stage: PlannedStage) -> None:
-    """Forget the number of trials for each worker group that was found in a stage if the next trials train on another
-    base: a larger one may have no room for as many."""
+    """Forget the number of trials for each worker group that a stage has measured, if the next trials train on another
+    base, which may have no room for as many."""
     one, following = (each.config.shared_values for each in plan.compositions[stage.number - 1 : stage.number + 1])
     if one != following:
         with session.state.lock:

@@ -162,8 +162,8 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         state.shutdown.trials_fail(self.ended_because, pauses=state.composition.config.search.pauses_trials)
 
     def settle(self) -> None:
-        """Decide at the end of the search about the trials that have failed at a later start: `resume` continues them
-        if no trial of this session has made a report, or the sweep ends before the next one."""
+        """Decide at the end of the search about trials that failed at a later start: ``resume`` continues them if no
+        trial of this session has reported, or if the sweep ends before then."""
         self._end_those_that_failed_alone()
         retries, shutdown = self._session.retries, self._session.state.shutdown
         goes_on = shutdown.interrupts_trials() or retries.num_reports
@@ -177,8 +177,8 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         self._set_aside.clear()
 
     def _can_never_start(self) -> bool:
-        """Whether the only trial that is left has failed as in an earlier session, so that it would keep the sweep from
-        its end for ever."""
+        """Whether the only trial left has failed at its start as in an earlier session, and would keep the sweep from
+        ever ending."""
         if len(self._set_aside) > 1 or self._has_left:
             return False
         state, trial = self._session.state, self._set_aside[0].trial

@@ -206,7 +206,7 @@ class SweepState:
         """Return the trials that hold workers. Tune starts a trial as soon as another one has its last result. Until
         the ended trial's workers are gone, both count as running, and the trial whose workers do not train yet is left
         out."""
-        running = [each for each in self.all_trials if each.state == "running" and each.holds]  # a paused one has none
+        running = [each for each in self.all_trials if each.state == "running" and each.holds]  # paused trials do not
         training = [each for each in running if each.has_workers]
         if self.fit.is_elastic or len(training) == len(running):
             return running

@@ -30,8 +30,8 @@ class _Attempt:
     assigned: float
     """Unix time since which the attempt holds its workers, excluding time in which it waited for room."""
     reported: float
-    """Unix time up to which the attempt's work counts as kept: that of its newest report, or, without the training
-    loop, of its newest report with a checkpoint; before these, the start of the training."""
+    """Unix time up to which the attempt's work is kept: of its newest report or, without the training loop, of its
+    newest report with a checkpoint; before these, the start of the training."""
     spent: dict[str, float] | None = None
     """Seconds by activity until ``reported``; None if the training does not time itself."""
 

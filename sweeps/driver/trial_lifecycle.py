@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 Change = Callable[[], None]
-"""Function that shows or records what Tune has told about a trial."""
+"""Function that shows or records a change of a trial that Tune has reported."""
 
 
 class TrialLifecycle:

@@ -26,7 +26,7 @@ class TrialStatus:
     attempt: int = 0
     """Number of attempts in this session, or since the trial was last reopened in it."""
     retries: int = 0
-    """Number of these attempts that reused the actor of the previous one."""
+    """Number of attempts of this session that reused the actor of the previous one."""
     earlier_attempts: int = 0
     """Number of attempts before these."""
     step: int = 0
@@ -35,7 +35,7 @@ class TrialStatus:
     values: Values | None = None
     """Values of the objectives in the report with the best value of the first objective."""
     value_step: int | None = None
-    """Step of that report; None if unknown."""
+    """Step of the report with these values; None if unknown."""
     saved: Values | None = None
     """Values of the objectives in the best report whose weights were saved."""
     saved_step: int | None = None
@@ -47,9 +47,9 @@ class TrialStatus:
     has_reported: bool = False
     """Whether the trial has made a report that counts."""
     has_begun: bool = False
-    """Whether the trial has made such a report since its workers last started, beyond the step at which they began."""
+    """Whether the trial has made a report that counts beyond ``begins_at``, since its workers last started."""
     begins_at: int = 0
-    """Step from which its workers continue, whose report they may repeat."""
+    """Step from which its workers continue; they may report this step again."""
     lineage: int = 0
     """Number of times that the trial had continued from another trial's state when its workers began."""
     is_pruned: bool = False

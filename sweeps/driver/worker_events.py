@@ -161,8 +161,8 @@ class WorkerEvents:
         return [event for event in events if isinstance(event, Report) and event.competes]
 
     def exploited(self, exploit: Exploit, initial: Point | None = None) -> None:
-        """Record that a trial will continue from another trial's state, or did so in an earlier session, for which the
-        point with which it began is given."""
+        """Record that a trial will continue from another trial's state; ``initial`` is the trial's first point, if it
+        did so in an earlier session."""
         with self._state.lock:
             if initial is not None:
                 self._initial[exploit.trial] = initial
@@ -310,7 +310,7 @@ class WorkerEvents:
         self._recorder.trials.record_checkpoint(status.trial, checkpoint, *wanted, held=held, weights=weights)
 
     def _record_exploit(self, trial: str, num_exploits: int) -> bool:
-        """Record a trial's exploit of this number, if there is one; return whether it was not recorded before."""
+        """Record the exploit of this number of a trial, if there is one; return whether it is new."""
         exploit = self._exploits.get((trial, num_exploits))
         if exploit is None:
             return False

@@ -50,8 +50,8 @@ Manifest = dict[str, Any]
 def manifests(
     submission: Submission, *, cron: str | None = None, timezone: str = "UTC", hours: float | None = None
 ) -> list[Manifest]:
-    """Return the manifests that run a sweep, in the order in which they are created: once, at once, or at the times of
-    a cron line, in which case each run is ended after these hours, or by the config's limit alone.
+    """Return the manifests that run a sweep, in the order in which to create them: to run it at once or, with ``cron``,
+    at the times of a cron line. Each such run ends after ``hours``, if given, or by the config's limit.
 
     Raises:
         UserError: The config has no section ``cluster.kuberay``, a trial does not fit on the pods, the pods cannot
@@ -210,7 +210,7 @@ def _config_map(
 
 
 def _job(kuberay: KubeRay, name: str, of_driver: list[Manifest]) -> Manifest:
-    """Return a RayJob's specification; its driver has these environment variables."""
+    """Return a RayJob's specification; ``of_driver`` are the environment variables of its driver."""
     job: Manifest = {
         "entrypoint": f"bash {FOLDER}/{SCRIPT}",
         "submissionMode": "K8sJobMode",
@@ -243,8 +243,8 @@ def _job(kuberay: KubeRay, name: str, of_driver: list[Manifest]) -> Manifest:
 
 
 def _patience(submission: Submission) -> list[Manifest]:
-    """Return the environment in which the driver of a new pod waits for the end of that of the old one, and for MLflow,
-    instead of using up the attempts of the job."""
+    """Return environment variables with which the driver of a new pod waits for the old pod's driver to end, and for
+    MLflow, instead of using up the attempts of the job."""
     seconds = {driver_lock.PATIENCE: killed_after_s(submission.config) + MARGIN_S, client.PATIENCE: MLFLOW_WITHIN_S}
     return [{"name": name, "value": str(value)} for name, value in seconds.items()]
 

@@ -37,7 +37,7 @@ Target = Literal["ray", "slurm", "kuberay"]
 JOIN = "cluster.address=auto"
 """Override with which a driver joins the cluster in which it is started."""
 ENDS_WITHIN_S = 120.0
-"""Seconds in which a driver that was told to end does so, besides those that its trials may take."""
+"""Seconds that a driver takes to end when it is told to, in addition to the time of its trials."""
 MANY = 4096
 """Assumed CPUs of a node that has as many as its trials can use."""
 READ_WITHIN_S = 15.0

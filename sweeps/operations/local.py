@@ -60,8 +60,8 @@ class Local(Operations):
             with suppress(OSError):  # it is another user's, or the name is not that of a file
                 if is_held(folder):
                     raise UnknownName(
-                        f"{error}; its driver runs in {folder}, and either has not recorded it yet, so that it is "
-                        "there soon, or records it in another store, which --tracking-uri names"
+                        f"{error}; its driver runs in {folder}: try again in a moment, or, if it records the sweep in "
+                        "another store, name that with --tracking-uri"
                     ) from error
             raise
 

@@ -133,8 +133,7 @@ def extended(before: Composition, changes: Changes, record: SweepRecord) -> Comp
 
 
 def _check_search(before: Composition, after: Composition) -> None:
-    """Check that the wider space brings no mistake for which a new sweep is refused; what a sweep of an earlier release
-    began with may stay."""
+    """Refuse mistakes that the wider space adds; mistakes that an earlier release let the sweep begin with may stay."""
 
     def mistakes(composition: Composition) -> list[str]:
         return list(search_mistakes(composition, Space(composition.config.space), lookup_in(composition)))

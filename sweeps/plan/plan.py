@@ -240,8 +240,8 @@ class Plan:
         )
 
     def check_hub(self) -> None:
-        """Ask the Hugging Face hub whether the user may load what trials need; not for trials on a cluster, whose nodes
-        may have another token.
+        """Ask the Hugging Face hub whether the user may load the models and data sets of trials; skipped for trials on
+        a cluster, whose nodes may have another token.
 
         Raises:
             ConfigError: The hub refuses a model or a data set.
@@ -392,8 +392,8 @@ def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
         existing = next(parent for parent in store.absolute().parents if parent.exists())  # MLflow makes the rest
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             raise UserError(
-                f"tracking.uri={plan.config.tracking.uri}: {existing} is no folder that can be written to; use "
-                "another file"
+                f"tracking.uri={plan.config.tracking.uri}: {existing} is not a folder that can be written; use a file "
+                "in another folder"
             )
         check_sqlite_file(store)
     if not is_queued and where == "here":

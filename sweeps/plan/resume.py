@@ -100,8 +100,8 @@ def reopened(
 
 
 def check_before_training(plan: Plan) -> None:
-    """Check the code and the data of a sweep that continues like those of a new one, from its working folder. If no
-    trial is left to train, they may be gone.
+    """Check the code and the data of a sweep that continues, from its working folder, as for a new sweep. If no trial
+    is left to train, they may be gone.
 
     Raises:
         ConfigError: Trials would fail when they start; the message has every mistake, one per line.

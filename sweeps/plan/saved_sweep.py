@@ -73,7 +73,7 @@ def saved_document(sweep: str, folder: Path) -> dict[str, Any]:
             logger.warning("%s is damaged (%s)", folder / name, error)
             continue
         if document["name"] != sweep:
-            raise UserError(f"--folder={folder}: is the folder of {document['name']}, not of {sweep}")
+            raise UserError(f"--folder={folder}: is the folder of {document['name']}; give that of {sweep}")
         return FORMAT.brought_forward(document, str(folder / name))
     raise UserError(
         f"{sweep}: its folder {folder} is not on this machine, or is incomplete (it has no readable {SWEEP_FILE}); "

@@ -30,7 +30,7 @@ AS_PATCH = (
     "--dst-prefix=b/",
     "--submodule=short",
 )
-"""Options with which ``git diff`` writes what ``git apply`` reads, whatever the user's settings are."""
+"""Options with which ``git diff`` writes a patch for ``git apply``, whatever the user's settings are."""
 
 logger = logging.getLogger(__name__)
 

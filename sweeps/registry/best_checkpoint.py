@@ -37,7 +37,7 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
         damage = find_damage(sealed, without=STATE_FILES) if (sealed := _sealed(folder)) is not None else None
     except OSError as error:
         raise UserError(
-            f"trial {trial.trial} of {record.sweep}: its checkpoint cannot be read now ({error})"
+            f"trial {trial.trial} of {record.sweep}: its checkpoint cannot be read now ({error}); try again later"
         ) from error
     if damage is not None:
         raise UserError(
@@ -114,9 +114,9 @@ def _from_store(store: ObjectStore, target: Path) -> Path:
             if name not in STATE_FILES or TRAINING_FILE not in names:
                 store.download(name, target / name)
     except OSError as error:
-        raise UserError(f"{store}: cannot be read: {str(error).partition(chr(10))[0]}") from None
+        raise UserError(f"{store}: cannot be read ({str(error).partition(chr(10))[0]}); try again later") from None
     if not names:
-        raise UserError(f"{store}: the checkpoint is no longer there")
+        raise UserError(f"{store}: the checkpoint was removed; choose another trial with --trial")
     return target
 
 

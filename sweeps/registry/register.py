@@ -127,7 +127,7 @@ def register(
             if alias is not None:
                 client.set_registered_model_alias(name, alias, version)
         except MlflowException as error:
-            raise UserError(f"MLflow does not register {name}: {first_cause(error)}") from error
+            raise UserError(f"MLflow cannot register {name}: {first_cause(error)}") from error
     return RegisteredModel(name, str(version), alias)
 
 

@@ -75,7 +75,7 @@ class Compared:
         return {worker for trial in self.record.all_trials for span in trial.spans for worker in span.workers}
 
     def _end(self, trial: TrialRecord) -> float:
-        """Return the Unix time of a trial's end; of one that has not ended, that of its driver's last update."""
+        """Return the Unix time at which a trial ended, or of its driver's last update if it has not ended."""
         return last_update(self.record) if trial.ended is None else trial.ended
 
     @property
@@ -90,7 +90,8 @@ class Compared:
         return self._hours(self.record.all_trials) if spans else None
 
     def _hours(self, trials: Sequence[TrialRecord]) -> float:
-        """Return the hours of the workers of trials, or of their GPUs; of what trials share, each counts its part."""
+        """Return the worker-hours of trials, or their GPU-hours; trials that share a GPU or a worker count their
+        part."""
         config = self.config or {}
         lanes, gpus = config.get("scaling.trials_per_group", "1"), config.get("scaling.resources_per_worker.GPU", "1")
         gpus = config.get(f"scaling.pools.{config.get('scaling.pool')}.resources_per_worker.GPU", gpus)

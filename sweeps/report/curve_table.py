@@ -17,7 +17,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord, ended_spans
 from sweeps.tracking.values import to_text
 
 COLUMNS = CONFIG_ID, STEP, ELAPSED = "config_id", "step", "elapsed_s"
-"""Columns of every such table, as ``sweeps/simulate/recorded_rows.py`` reads them."""
+"""First columns of a table of learning curves, as ``sweeps/simulate/recorded_rows.py`` reads them."""
 
 
 def curve_table(record: SweepRecord) -> pd.DataFrame:

@@ -203,7 +203,7 @@ class Attempt:
         self._silence.end(counts=False)
 
     def was_stopped(self, seconds: float) -> None:
-        """Leave out a time for which the broker's process was stopped, and the workers perhaps with it."""
+        """Exclude a time in which the broker's process, and perhaps the workers, were stopped."""
         self._began += seconds
         self._silence.end(counts=False)
 
@@ -348,7 +348,7 @@ class Attempt:
         return waited_s, max(hang_timeout_s, START_WITHIN_S, start_timeout_s)
 
     async def wait_for_stop(self, above: StopRequest = StopRequest.NONE) -> StopRequest:
-        """Wait until the workers should stop by a higher request than ``above``, which they know; may never return."""
+        """Wait for a stop request higher than ``above``, which the workers know; may never return."""
         await self._stop_requested[StopRequest(above + 1)].wait()
         return self.stop
 

@@ -85,7 +85,7 @@ def _node_types(config: Mapping[str, Any]) -> dict[str, NodeType]:
 
 
 _answers: dict[str, dict[str, Any]] = {}
-"""Last config that the head node has told, by the id of the driver's node; jobs of two clusters may share an id."""
+"""Last config that the head node has sent, by the id of the driver's node; jobs of two clusters may share an id."""
 
 
 def _config_on_head() -> dict[str, Any]:

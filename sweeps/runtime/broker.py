@@ -35,7 +35,7 @@ CHECKED_WITHIN_S = 180.0
 SLICE_S = 30.0
 """Maximum seconds to wait for an outcome at a time, so that a time in which this process was stopped is noticed."""
 LATE_S = 10.0
-"""Seconds late from which this process was stopped, as in a paused container, and the workers perhaps with it."""
+"""Delay in seconds from which this process was stopped, as in a paused container, and perhaps the workers with it."""
 
 
 class Broker(SharedSlots):
@@ -54,8 +54,8 @@ class Broker(SharedSlots):
         if is_new:
             self._attached.set()
         self._before: dict[str, TrialSoFar] = {}
-        """Trials of the broker's previous process, as reported by the driver, until they have posted again what was
-        lost."""
+        """Trials of the broker's previous process, as the driver reported them; each stays until its workers have
+        posted the lost events again."""
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
         self._stops_all = False
@@ -93,8 +93,8 @@ class Broker(SharedSlots):
             self._publish(lost)
         before = self._attempts.get(trial)
         if before is not None:
-            # Its workers must not save into the folder from which this attempt starts, or remove the node's copy of it.
-            # Those of an actor that has died die with it, except in a lane.
+            # The earlier attempt's workers must not save into the folder from which this one starts, or remove the
+            # node's copy of it. If their actor has died, they die with it, except in a lane.
             is_leaving = before.stop >= StopRequest.SAVE
             before.request_stop(StopRequest.DISCARD)
             await self.leave_lane(trial, before.number, LEAVES_WITHIN_S)
@@ -172,7 +172,7 @@ class Broker(SharedSlots):
         if not self._checks_nodes or attempt.phase is Phase.ENDED or not may_be_the_nodes(end):
             return ()
         if attempt.reason_to_move(end) is not None:
-            return ()  # its node was taken away
+            return ()  # the node was taken away, and did not fail
         return self._suspects.add(tuple(dict.fromkeys(self._slots[attempt.slot].group.nodes)))
 
     async def assign(self, slot: str, assignment: Any) -> None:
@@ -299,7 +299,7 @@ class Broker(SharedSlots):
                 await self._make_room(attempt, done=event.done)
             if isinstance(event, Started):
                 self._elastic.trained(event.trial)
-            elif isinstance(event, Report) and not attempt.is_cut_off:  # what was lost was posted before it
+            elif isinstance(event, Report) and not attempt.is_cut_off:  # lost events are posted before it
                 self._before.pop(event.trial, None)
 
     async def post_all(self, events: list[Log]) -> None:

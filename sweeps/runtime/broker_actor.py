@@ -31,7 +31,7 @@ class GroupOwner:
         self._slot = Slot(slot, spec, TrialSide(broker))
 
     def wait(self) -> None:
-        """Wait until the workers have ended and the broker has been told."""
+        """Wait until the workers have ended and the broker knows."""
         self._slot.join()
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class ElasticWorkers:
         """Set while the free room for workers is known: cleared when a node dies, and set again by the driver's next
         report of it."""
         self._claims: dict[str, object] = {}
-        """The last claim of each trial: an earlier one is that of an actor that has died."""
+        """The last claim of each trial; earlier claims belong to actors that have died."""
         self._beginning: set[str] = set()
         """Trials that have claimed workers and whose attempt has not begun yet."""
         self._prepared: dict[str, asyncio.Task[None]] = {}
@@ -67,7 +67,7 @@ class ElasticWorkers:
         self._looks: asyncio.Task[None] | None = None
 
     def end_waiting(self) -> None:
-        """Let the trials that are to stop now wait no longer for workers."""
+        """End the waits of trials that are to stop now."""
         self._changed.set()
 
     def set_room(self, places: int, expected: int, to_come: int) -> None:
@@ -197,8 +197,8 @@ class ElasticWorkers:
         self._resized_at[trial] = time.monotonic()
 
     async def _free_ended(self) -> None:
-        """Free the workers of ended trials whose slot is closed; close an ended trial's slot if others need its
-        workers."""
+        """Free the workers of ended trials whose slot is closed, and close the slots of ended trials whose workers
+        others need."""
         for trial in self._shares.trials:
             attempt = self._attempts.get(trial)
             if attempt is None or trial in self._beginning:
@@ -228,8 +228,7 @@ class ElasticWorkers:
 
 
 async def _free_workers(slot: SlotQueue) -> dict[str, int]:
-    """Return the number of further workers, with the resources of the slot's, for which each node has room, by node
-    id."""
+    """Return for each node, by id, the number of further workers of the slot for which it has room."""
     if not slot.group.reserved:
         return {}
     with contextlib.suppress(ray.exceptions.RayError):

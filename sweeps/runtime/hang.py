@@ -1,4 +1,5 @@
-"""Diagnosis of hanging workers by the stacks of their threads and by their last collective operations."""
+"""Diagnosis of hanging workers by the stacks of their threads and by their last collective operations.
+``Attempt.silence`` measures for how long workers have posted nothing, and ``Broker.next_outcome`` compares."""
 
 from __future__ import annotations
 

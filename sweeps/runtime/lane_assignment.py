@@ -34,11 +34,11 @@ TRAINS_ALONE = (
     "its workers died or hung while they trained several trials, any of which may be the cause; each trains alone "
     "until its next report, and only a failure of one alone counts"
 )
-"""Reason for which the trials of a group continue whose workers have died or hang."""
+"""Message about trials that continue after the workers of their group have died or hung."""
 OTHERS_TRAIN_ALONE = "another trial must train alone on these workers until its next report"
 MOST_EXCUSES = 3
-"""Number of a trial's attempts that have not failed when workers of several trials died or hung; later ones have, since
-trials may also die only together, such as for want of memory."""
+"""Number of a trial's attempts that do not count as failed when workers of several trials die or hang; later ones
+count, since trials may also die only together, for example for lack of memory."""
 StartGroup = Callable[[str, WorkerGroupSpec], Any]
 """Starts the worker group of the named slot, and returns the handle of its owner."""
 
@@ -190,7 +190,7 @@ class SharedSlots(ABC):
         queue = self._slots.get(attempt.slot) if attempt.stop >= StopRequest.SAVE else None
         if queue is not None and queue.withdraw(attempt.trial, attempt.number):
             attempt.finish(Ended(attempt.trial, attempt.number))
-            if isinstance(queue, LaneQueue):  # it may have kept others from the lanes
+            if isinstance(queue, LaneQueue):  # if it had to train alone, others waited
                 self._begin_task(queue.look_again())
 
     async def _end_group(self, slot: str, reason: str) -> None:
@@ -285,7 +285,8 @@ class SharedSlots(ABC):
         return replace(end, moved=TRAINS_ALONE) if is_excused else end
 
     async def _make_room(self, attempt: Attempt, *, done: bool) -> None:
-        """Let a trial with a new report share its workers again, after the next trial that must train alone."""
+        """Let a trial that trained alone share workers again, once it has a new report; move it if others wait to train
+        alone."""
         self._alone.discard(attempt.trial)
         if (queue := self._lanes_of(attempt.slot)) is not None:
             if queue.has_alone and not done:

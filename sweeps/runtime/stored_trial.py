@@ -128,8 +128,8 @@ class StoredTrial:
         barrier()
 
     def _bring_back_replaced(self, names: Collection[str]) -> bool:
-        """Give checkpoints that were to be replaced their places again if the attempt was killed before the others were
-        committed; return whether there was one among the committed ``names``."""
+        """Restore checkpoints that were about to be replaced when the attempt was killed; return whether any of the
+        committed ``names`` was one."""
         copies = [name for name in names if name.endswith(REPLACED) and "/" not in name]
         for copied in copies:
             if (step := copied.removesuffix(REPLACED)) not in names:

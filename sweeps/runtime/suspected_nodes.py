@@ -41,8 +41,8 @@ class SuspectedNodes:
                         await done.wait()
 
     async def left_out(self, workers: Workers, avoided: Collection[str], idle: Iterable[SlotQueue]) -> tuple[str, ...]:
-        """Return the suspected nodes' ids if a trial's workers have room on other nodes now; otherwise none, so that no
-        trial waits for a check that another trial caused.
+        """Return the ids of suspected nodes to avoid, if the other nodes have room for a trial's workers now; otherwise
+        none, so that no trial waits for a check that another trial caused.
 
         Args:
             workers: Number, resources and placement of the workers.

@@ -1,5 +1,5 @@
-"""Handling of runs that a user's own code starts in a trial: those of MLflow are named after the trial and ended with
-it, and one of W&B is ended before the next trial of the process.
+"""Handles runs that user code starts in a trial: MLflow runs are named after the trial and end with it; a W&B run ends
+before the next trial of the process.
 
 Otherwise MLflow would draw the same random names in every trial, because each trial seeds Python's generator alike, and
 runs would stay open, because the process continues with the next trial, whose ``wandb.init`` would return the one of

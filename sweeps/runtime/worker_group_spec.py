@@ -32,7 +32,7 @@ class WorkerGroupSpec:
     """A trial's workers, and how they are started."""
 
     workers: Workers
-    """Number, resources and placement of the workers, by which is checked whether nodes have room for them."""
+    """Number, resources and placement of the workers, to check whether nodes have room for them."""
     use_gpu: bool
     resources_per_worker: dict[str, float]
     """Resources of each worker as Ray Train is asked for them."""

@@ -127,7 +127,7 @@ def lightning_log(
     script: Path, config: HydraConfig, options: Sequence[Option]
 ) -> tuple[list[str], list[dict[str, str]], list[str]]:
     """Return the metric that a Lightning application logs, the item of ``task.read`` that finds it, and the override
-    that chooses the logger; nothing of them unless its config offers a CSV logger."""
+    that chooses the logger; three empty lists if its config offers no CSV logger."""
     folder = script.parent / config.folder
     targets = [str(each.default) for each in options if each.name.endswith("_target_")]
     is_lightning = any("lightning" in each and each.endswith("Trainer") for each in targets)

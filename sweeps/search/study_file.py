@@ -63,7 +63,7 @@ class StudyFile(BaseJournalBackend):
             self._unread += lines
 
     def _cut_off_failed(self) -> None:
-        """Remove what a failed call has written: Optuna has not made that change."""
+        """Remove the lines of a failed call, whose change Optuna has not made."""
         if self._failed_at is not None:
             os.ftruncate(self._file, self._failed_at)
             self._failed_at = None

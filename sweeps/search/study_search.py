@@ -161,8 +161,7 @@ class StudySearch:
 
     @property
     def num_awaited(self) -> int:
-        """Number of trials for which a population waits: ``num_trials``; 0 once no further trial is to start, however
-        many were started."""
+        """Number of trials for which a population waits: ``num_trials``, or 0 once no further trial is to start."""
         return 0 if self.ended_because is not None else self._num_trials or 0
 
     @property

@@ -232,8 +232,8 @@ def _add_folder(
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder, also those of sweeps, and of saved schedules, that were moved to another disk and
-    left a link. Other links to folders, such as to data or earlier backups, are not followed."""
+    """Yield the files of a folder, following links to sweeps and saved schedules that were moved to another disk. Other
+    links to folders, such as to data or earlier backups, are not followed."""
     wanted = [path for path in sorted(folder.glob("*")) if path.name == SCHEDULES or (path / SWEEP_FILE).is_file()]
     moved = [path for path in wanted if path.is_symlink() and not path.resolve().is_relative_to(folder)]
     for top in (folder, *moved):

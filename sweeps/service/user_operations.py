@@ -305,7 +305,7 @@ class UserOperations(Reading):
         # The sweep's folder would collide with one of the service's own files, their journals or old logs.
         if name is not None and (name == FOLDER or name.startswith(own_files(self.service.config))):
             raise ConfigError(f"name={name}: is the name of a file of the service; choose another")
-        # A recorded sweep may have been made on a terminal; the job must not take it for its own.
+        # A recorded sweep may have been started from a terminal; the job must not continue it as its own.
         if name is not None and find_sweep(self.service.config.tracking_uri, name) is not None:
             raise UserError(f"name={name}: a sweep of this name already exists; choose another")
         with writing(self.service.database) as connection:

@@ -111,7 +111,8 @@ class Simulation:
     workers: int
     """Number of trials that run at once."""
     stop: Stop = field(default_factory=Stop)
-    """Its budgets end the search with all its trials: those of resources, if ``holds`` is set."""
+    """Stop rules, whose budgets end the search with all its trials; budgets of resources count only if ``holds`` is
+    set."""
     holds: dict[str, float] = field(default_factory=dict)
     """Amounts of CPUs and GPUs that a trial holds, and its ``cost`` per hour."""
     usage: Usage = field(default_factory=Usage)

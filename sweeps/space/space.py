@@ -202,8 +202,8 @@ def point_of(space: Space, values: Lookup, lookup: Lookup) -> tuple[dict[str, An
 
 
 def common_context(space: Space, paths: Sequence[str], lookup: Lookup, number: int = 0) -> dict[str, Any] | None:
-    """Return values of other searched parameters under which all of these are active, other ones for each number as
-    long as there are others; None if there are none."""
+    """Return values of other searched parameters with which all parameters in ``paths`` are active, or None if there
+    are none. Each ``number`` gives other values, as long as there are others."""
     wanted: dict[str, list[Any]] = {}  # all conditions, also those of the parameters that they name, must hold
     above = list(paths)
     for each in above:

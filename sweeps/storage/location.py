@@ -38,14 +38,15 @@ def plain(uri: str) -> str:
 
 
 def working_copy(location: str) -> Path:
-    """Return the local folder in which the driver works on a sweep whose folder is at this URI of an object store."""
+    """Return the local folder in which the driver works on a sweep, given the URI of the sweep's folder in an object
+    store."""
     parent, _, name = plain(location).rpartition("/")
     return cache_folder().absolute() / COPIES / "driver" / _slug(parent) / name
 
 
 def node_copy(location: str, node: str) -> Path:
-    """Return the local folder in which a node's workers keep the files of a trial, whose folder is at this URI, while
-    they train it. Ray's id of the node is part of the path, because nodes may share the cache."""
+    """Return the local folder in which workers keep a trial's files while they train it, given the URI of the trial's
+    folder. Ray's id of the node is part of the path, because nodes may share the cache."""
     return cache_folder().absolute() / COPIES / "workers" / node[:12] / _slug(plain(location))
 
 

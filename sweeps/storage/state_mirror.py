@@ -259,7 +259,7 @@ def _newest(store: ObjectStore) -> _Manifest | None:
 def _download(store: ObjectStore, manifest: _Manifest, folder: Path) -> None:
     """Download the files of a manifest, replacing the top-level files of a folder."""
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    (folder / SESSION_FILE).unlink(missing_ok=True)  # until all files are here, they are of no session
+    (folder / SESSION_FILE).unlink(missing_ok=True)  # files of two sessions may be mixed until all are here
     for name in _snapshot(folder).keys() - manifest.files.keys():
         (folder / name).unlink()
     for name in manifest.files:
@@ -285,8 +285,8 @@ def _part(store: ObjectStore, name: str) -> bytes:
 
 
 def _correct_flipped_bits(folder: Path) -> None:
-    """Correct the flipped bits of files of JSON lines before they are copied: whoever opens such a file corrects them
-    in place, and the copy, which is made in parts, is of a file that only grows."""
+    """Correct flipped bits in JSON lines before files are copied in parts: a later correction in place would change a
+    part that is already copied."""
     for name in _snapshot(folder):
         if name.endswith((".jsonl", ".log")) and (damage := mend(folder / name)).corrected:
             logger.warning("%s: %s", folder / name, damage)

@@ -44,7 +44,7 @@ TURN_S, NEXT_TURN_S = 10.0, 60.0
 """Seconds for which a failing upload is repeated while others are due, and seconds until its next turn: a file that
 cannot be read must not block all other artifacts."""
 ANSWER_WITHIN_S = 120
-"""Maximum seconds for a server to store a file, besides those of the transfer."""
+"""Maximum seconds for a server to store a file, in addition to the transfer."""
 SLOWEST_STORE = 5e6
 """Bytes per second of a slow store, which also needs a second for each file."""
 SERVED = ("mlflow-artifacts:", "http:", "https:")

@@ -117,7 +117,7 @@ def if_readable(read: Callable[[], Result]) -> Result | None:
 
 
 def _warn_if_moved(artifact_uri: str) -> None:
-    """Warn if a run's artifacts should be in a folder whose project is not here."""
+    """Warn if the project folder in which a run's artifacts were recorded is not on this machine."""
     if (root := local_path(artifact_uri)) is None:
         return
     runs = root.parent.parent

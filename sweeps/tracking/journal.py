@@ -142,7 +142,7 @@ def is_delivered(folder: Path) -> bool:
         match entry:
             case Artifact(key, name, folder=waits):
                 waiting[key, name] = waits
-            case Stored(key, name, stored) if waiting.get((key, name)) == stored:  # else it was older
+            case Stored(key, name, stored) if waiting.get((key, name)) == stored:  # else an older version was stored
                 waiting.pop((key, name), None)
     return not waiting
 
@@ -317,7 +317,7 @@ class Journal:
             while written < len(line):
                 written += os.write(self._file, line[written:])
         except OSError as error:
-            failed = self._converted(error)  # first: nothing may follow what cannot be cut off, either
+            failed = self._converted(error)  # first, so that nothing is written after a part that cannot be cut off
             if written:
                 with suppress(OSError):
                     os.ftruncate(self._file, self.end)

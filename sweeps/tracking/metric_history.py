@@ -104,7 +104,7 @@ def _order(value: Metric) -> tuple[int, int]:
 
 
 def _of_each(uri: str, runs: Sequence[str], ask: Callable[[MlflowClient, str], T]) -> list[T]:
-    """Return what ``ask`` reads of each run from MLflow's client, with several calls at once."""
+    """Call ``ask`` for each run, with several calls at once, and return the answers."""
     client = connect(uri)
 
     def fetch(run: str) -> T:

@@ -43,9 +43,9 @@ BATCH_BYTES = 4 << 20
 """Maximum bytes of the journal in memory, some ten thousand metric values."""
 POINTS_PER_CALL = 1000
 ALWAYS_SEARCHED = 4
-"""Number of values in one of the two parts of a refused call up to which both parts are searched for acceptable ones.
-Otherwise the second part is searched only if some of the first was written: where all are refused, a full search would
-take a call for each."""
+"""Maximum size of the smaller part of a refused call for which both parts are searched for acceptable values. Otherwise
+the second part is searched only if some of the first was written: where all are refused, a full search would take a
+call for each."""
 PAIRS_PER_CALL = 100
 """MLflow's maximum number of parameters, and of tags, in one ``log_batch``."""
 
@@ -112,7 +112,7 @@ class Outbox:
         with self._condition:
             self._condition.wait_for(lambda: key in self._run_ids or key in self._refused, timeout=timeout_s)
             if key not in self._run_ids and key in self._refused:
-                raise Refused("its run was refused")
+                raise Refused("MLflow has refused its run")
             return self._run_ids.get(key)
 
     def flush(self, while_waiting: Callable[[], None]) -> bool:

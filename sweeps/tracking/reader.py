@@ -73,8 +73,8 @@ def fetch_sweep(uri: str, name: str, started_ms: int | None = None) -> tuple[Raw
     """Return a sweep's own run, and the runs of its trials; for arguments and errors see ``load_sweep``."""
     if not isinstance(name, str):  # such as the record that `sweeps.run` returned
         raise ConfigError(
-            f"sweep={name!r}: must be the name of one sweep, which a record has as .sweep; functions of several take "
-            "them one by one, as in 'a', 'b'"
+            f"sweep={name!r}: must be the name of one sweep, which is .sweep of its record; functions of several "
+            "sweeps take each name as an argument, as in 'a', 'b'"
         )
     runs = fetch_runs(uri, {constants.TAG_SWEEP: name})
     sweeps = [run for run in runs if run.tags.get(constants.TAG_KIND) == "sweep"]

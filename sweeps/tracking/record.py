@@ -373,8 +373,8 @@ class SweepRecord:
 
 
 def _sessions(record: SweepRecord) -> tuple[Session, ...]:
-    """Return the sessions of a sweep's drivers, in order; that of a running driver has no end yet, nor has the one of
-    an older version's record."""
+    """Return the start and end of each driver's session, in order; the end is infinite while a driver runs, and for an
+    older version's record."""
     known = record.time.sessions or ((record.started, math.inf),)
     return (*known[:-1], (known[-1][0], math.inf)) if record.status == "running" else known
 

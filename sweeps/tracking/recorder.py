@@ -211,7 +211,7 @@ class Recorder:
         fold, uploads = self._replay(parent, stored)
         self.earlier = record = record_of(self.ids.tracking_uri, fold.parent, fold.trials.values())
         self.earlier_metrics = fold.metrics
-        with suppress(Refused):  # an attempt whose answer was lost has deleted it
+        with suppress(Refused):  # a call whose answer was lost has deleted it
             self._delivery.retrier.call(partial(clear_request, record))
         self.trials.restore(record.all_trials)
         marked = {trial for trial, run in fold.trials.items() if constants.TAG_PARETO in run.tags}
@@ -241,12 +241,12 @@ class Recorder:
         fold = Fold(parent, in_store)
         waiting: dict[tuple[str, str], Artifact] = {}
         for entry in journal.entries(end=journal.position):
-            if isinstance(entry, Points) or not self.lost_entries:  # else MLflow knows better
+            if isinstance(entry, Points) or not self.lost_entries:  # else MLflow has more than the journal
                 fold.take(entry)
             self._replay_entry(entry, waiting)
         if _wall_s(parent) < _wall_s(fold.parent):  # the store was restored from a backup
             name = self._sweep.name
-            logger.warning("MLflow has an older record of %s than it received, and receives all again", name)
+            logger.warning("MLflow has an older record of %s than it received; all is sent again", name)
             journal.advance(0)
             self.trials.restore(())  # forgets what was replayed
             return self._replay(parent, stored)

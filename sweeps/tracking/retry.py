@@ -94,7 +94,7 @@ class Retrier:
         self._patience_s, self._deadline = silence_s, self._last_success + total_s
 
     def extend(self, seconds: float) -> None:
-        """Leave out time in which other work was waited for: without calls there can be no successful one."""
+        """Do not count time spent waiting for other work, in which no call could succeed."""
         self._last_success = min(self._last_success + seconds, time.monotonic())
 
     def time_left(self) -> float:

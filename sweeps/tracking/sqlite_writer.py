@@ -139,7 +139,7 @@ class SqliteWriter:
 
 
 def _execute(database: sqlite3.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Execute a statement for all rows, with as many as possible in one call: each call gives Python's lock away, and
+    """Execute a statement for all rows, with as many as possible in one call: each call releases Python's lock, and
     waits 5 ms for it while another thread computes."""
     if "{rows}" not in statement:
         database.executemany(statement, rows)
@@ -154,7 +154,7 @@ def _execute(database: sqlite3.Connection, statement: str, rows: Sequence[tuple[
 
 
 def _active(database: sqlite3.Connection, run_ids: Sequence[str]) -> set[str]:
-    """Return those of some runs that the store has and no user has deleted."""
+    """Return the runs, out of those given, that the store has and no user has deleted."""
     found: set[str] = set()
     for start in range(0, len(run_ids), VALUES_AT_ONCE):
         some = run_ids[start : start + VALUES_AT_ONCE]

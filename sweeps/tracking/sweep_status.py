@@ -51,8 +51,8 @@ class StatusWriter:
             self._best = points.step, points.metrics
 
     def restore(self, tags: Mapping[str, str], marked: set[str]) -> None:
-        """Continue from the status that MLflow has, which may have refused entries of the journal, and from the trials
-        that are marked as those of the Pareto front."""
+        """Continue from the status in MLflow, which may have refused journal entries, and from the trials that are
+        tagged as the Pareto front."""
         of_best = (constants.TAG_BEST_TRIAL, constants.TAG_BEST_VALUE)
         self._written = {
             from_name(key): text

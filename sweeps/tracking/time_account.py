@@ -29,7 +29,7 @@ class TimeAccount:
     waiting: float = 0.0
     """Places without a trial while further trials were to start, and trials that waited for resources."""
     idle_tail: float = 0.0
-    """Places without a trial at the end of the sweep, when no further trials were to start."""
+    """Places without a trial at the end of the sweep, when no trials were left to start."""
 
     def add(self, other: TimeAccount) -> None:
         """Add another account to this one."""

@@ -37,7 +37,7 @@ def spans_as_json(spans: Sequence[Span]) -> str:
 
 
 def may_be_cut(spans: Sequence[Span]) -> bool:
-    """Whether the tag with these spans may lack earlier ones: one more span would not fit into it."""
+    """Whether the tag with these spans has no room for one more, so that earlier spans may be missing."""
     return bool(spans) and spans_as_json([spans[0], *spans]) == spans_as_json(spans)
 
 

@@ -70,7 +70,7 @@ def _checkpoints(trial: TrialProgress, objectives: Objectives) -> Iterator[str]:
         yield f"Checkpoints: {places}"
     saved = trial.weights.get("best") or trial.weights.get("last")
     if trial.checkpoints and saved is not None and trial.best_step not in (None, saved.step):
-        yield f"Its saved weights are not those of its best value, but of {saved.describe(objectives.metrics)}"
+        yield f"Its saved weights are from {saved.describe(objectives.metrics)}, and not from its best value"
 
 
 def _commands(sweep: str, trial_id: str, trial: TrialProgress) -> str:

@@ -53,7 +53,7 @@ OF_PROCESSES = ("task.command", "task.options", "task.environment", "task.workin
 OWN_SECTIONS = ("name", "output_dir", "search", "space", "tracking", "cluster", "preflight", "checkpoint", "task")
 """Sections that are not suggested for a misspelt placeholder."""
 ENDS_BEFORE_LIMIT_S = 20
-"""Seconds before its time limit at which a Slurm job ends what still runs; see ``slurm_job.sh``."""
+"""Seconds before its time limit at which a Slurm job ends its running processes; see ``slurm_job.sh``."""
 PLANNED: dict[str, Any] = {
     **dict.fromkeys((*TRIAL_NAMES, *PROCESS_NAMES), 1),
     **dict.fromkeys(("trial.id", "trial.name", "trial.folder", "start_folder", "master_address"), "0001"),

@@ -29,8 +29,8 @@ from sweeps_train.config import Train
 from sweeps_train.config.process import process_environment
 
 FIRST_CHECKED, MAX_CHECKED = 8, 200
-"""Numbers of values of a range of whole numbers that are checked: of any, and if one of these is invalid. A check takes
-about a millisecond."""
+"""Number of values that are checked in each range of whole numbers, and in a range that has an invalid one among these.
+A check takes about a millisecond."""
 NAMED = 3
 """Maximum number of invalid values that a note names."""
 
@@ -386,7 +386,7 @@ def _missing_hint(path: str, values: Mapping[str, Any]) -> str:
 def _check_values(points: InitialPoints, mistakes: _Mistakes) -> None:
     """Check that both ends of every range and every choice make a valid trial, where the constraints allow one."""
     if mistakes.lines:
-        return  # each of them would be repeated for every value
+        return  # they would be repeated for every value
     composition, space = points.composition, points.space
     for path, value, corner in space.corners(points.lookup):
         lines = mistakes_of(_check_point, composition, corner)

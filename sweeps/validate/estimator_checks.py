@@ -34,7 +34,7 @@ NAMES_OF_XGBOOST = {
     "seed": "random_state",
     "nthread": "n_jobs",
 }
-"""XGBoost's other names of arguments; of two names of one argument it heeds one, without a word."""
+"""XGBoost's other names of arguments; if an argument is given under two names, XGBoost silently uses one of them."""
 PARTS_OF_LIGHTGBM = ("subsample", "bagging_fraction", "sub_row", "bagging")
 """LightGBM's names of the part of the rows that each tree is trained on."""
 FREQUENCIES_OF_LIGHTGBM = ("subsample_freq", "bagging_freq")
@@ -92,7 +92,7 @@ def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[
 
 
 def _ignored_values(task: EstimatorTask, found: type[Any], space: Collection[str]) -> Iterator[str]:
-    """Yield one line for each value that an estimator would not heed."""
+    """Yield one line for each value that an estimator would ignore."""
     if is_native(task, found) and not {"task", "task._target_", "task.encoding"} & {*space}:
         for path in ("data.imputation", "data.standardize"):
             if path in space:
@@ -105,8 +105,8 @@ def _ignored_values(task: EstimatorTask, found: type[Any], space: Collection[str
             is_searched = {f"task.arguments.{other}", f"task.arguments.{own}"} & {*space}
             if is_searched and {other, own} <= task.arguments.keys():
                 yield (
-                    f"{_given(task, other, space)}: is XGBoost's other name of {own}, which has a value, too, so that "
-                    f"one of them has no effect; remove one (~task.arguments.{own})"
+                    f"{_given(task, other, space)}: is XGBoost's other name of {own}, and only one of the two has an "
+                    f"effect; remove one (~task.arguments.{own})"
                 )
     draws = any(f"task.arguments.{name}" in space or task.arguments.get(name) for name in FREQUENCIES_OF_LIGHTGBM)
     if library_of(found) == "lightgbm" and not draws and "goss" not in task.arguments.values():

@@ -61,7 +61,7 @@ def pool_mistakes(config: SweepConfig) -> Iterator[str]:
         if metric == COST and not config.is_priced:
             yield (f"{key}: needs prices; give scaling.pools.NAME.per_gpu_hour or per_cpu_hour, or search.stop.cost's")
         if metric == GPU_HOURS and metric not in cost_metrics(config):
-            yield f"{key}: is reported with scaling.pools or prices (search.stop.cost); give one of them"
+            yield f"{key}: is reported only with scaling.pools or prices (search.stop.cost); give one of them"
 
 
 def _evaluation_mistakes(config: SweepConfig) -> Iterator[str]:

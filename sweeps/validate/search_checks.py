@@ -45,7 +45,7 @@ takes half a minute and 0.5 GB for this many."""
 SINGLE_OBJECTIVE = ("cmaes", "bohb")
 LOSS = "eval/loss"
 DECIDES_LOSS = {"task.loss": "eval/rmse or eval/mae", "task.class_weight": "eval/log_loss"}
-"""Values of a task by which ``eval/loss`` is computed, with metrics that do not depend on them."""
+"""Keys of a task that change how ``eval/loss`` is computed, each with metrics that do not depend on it."""
 SYSTEM_METRICS = (
     "system/cpu_percent",
     "system/memory_mib",
@@ -63,7 +63,7 @@ COUNTED: dict[str, tuple[Resource, ...]] = {
     "estimator": ("evaluations", "steps", "seconds"),
     "function": ("evaluations", "steps", "seconds"),
 }
-"""Units in which a task counts its progress, for tasks that do not count in all of them."""
+"""Units of progress that a task counts, for tasks that lack some of them."""
 
 
 def search_mistakes(composition: Composition, space: Space, lookup: Lookup, *, is_new: bool = True) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
 
 
 def _different_losses(search: Search, space: Space) -> Iterator[str]:
-    """Yield mistakes about searched values by which each trial computes the metric that compares them."""
+    """Yield mistakes about searched values that change how the compared metric is computed."""
     for path, others in DECIDES_LOSS.items():
         searched = space.distributions.get(path)
         if LOSS in search.metrics and isinstance(searched, CategoricalDistribution) and len(searched.choices) > 1:
@@ -206,7 +206,7 @@ def _same_texts(space: Space) -> Iterator[str]:
         described = {encode(choice) for choice in distribution.choices if isinstance(choice, list | dict)}
         for choice in distribution.choices:
             if isinstance(choice, str) and choice in described:  # Optuna gets the same text for both
-                yield f"space.{path}: choices has {choice!r} as a text and as what it describes; keep one"
+                yield f"space.{path}: choices has {choice!r} both as text and as a list or mapping; keep one"
 
 
 def _too_many_for_gp(space: Space) -> Iterator[str]:

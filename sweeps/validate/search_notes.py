@@ -123,7 +123,7 @@ def _sampler_notes(search: Search) -> Iterator[str]:
     if sampler.kind == "bohb" and search.scheduler.kind == "none":
         yield "search.sampler.kind=bohb learns from rungs; with search.scheduler.kind=none it acts as tpe"
     if isinstance(sampler, PredictedSampler):
-        yield "search.sampler.kind=predicted: curves is used instead, which finds better values; write curves"
+        yield "search.sampler.kind=predicted: curves is used instead; write search/sampler=curves"
 
 
 def _new_processes(config: SweepConfig) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _wrong_direction(config: SweepConfig) -> Iterator[str]:
 
 
 def _compared_on_other_samples(composition: Composition, space: Space) -> Iterator[str]:
-    """Yield notes about searched values with which trials are evaluated on other samples, or other units of them."""
+    """Yield notes about searched values that change the samples on which trials are evaluated, or the unit of these."""
     objectives = ", ".join(composition.config.search.metrics)
     for path in CHOOSES_HELD_OUT:
         if path in space:

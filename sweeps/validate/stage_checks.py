@@ -100,8 +100,8 @@ def _size_mistakes(key: str, rule: Mapping[str, float], space: Space, before: Va
         elif not all(map(_is_size, values)):
             was, becomes = ("missing" if value is MISSING else value for value in values)
             yield (
-                f"{what} {size} is {was} in the stage and {becomes} after it; name a positive number of both, or give "
-                "a factor instead of the mapping"
+                f"{what} {size} is {was} in the stage and {becomes} after it; name a key that is a positive number in "
+                "both, or give a factor instead of the mapping"
             )
         elif values[0] == values[1]:
             yield (

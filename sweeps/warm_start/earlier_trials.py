@@ -183,8 +183,8 @@ def config_lookup(uri: str, record: SweepRecord) -> ConfigLookup:
 
 
 def _may_differ(composition: Composition, params: Point, path: str) -> bool:
-    """Whether a trial may have another value than its sweep's config, or the path is a group, of which the config has
-    only the values."""
+    """Whether a trial's value may differ from its sweep's config, or the path is a group, whose option the config does
+    not name."""
     return (
         path in composition.options
         or composition.variant(params) != composition.variant({})

@@ -140,7 +140,7 @@ def test_a_mistake_is_answered_with_the_key_the_value_and_the_fix(
         ("hydra.sweeper.n_trials=3", ["write search.num_trials, search/sampler"]),
         ("hydra.searchpath=[file:///tmp]", ["--config-dir=DIR"]),
         ("~hydra", ["remove it"]),
-        ("model@part=conv_net", ["puts no option of model at part; write model=OPTION"]),
+        ("model@part=conv_net", ["chooses no option of model for part; write model=OPTION"]),
         ("+model=conv_net", ["chooses the group model twice;", "model=OPTION without a +"]),
         ("~trani", ["~trani: there is nothing of this name to remove; did you mean train"]),
         ("+space=lora", ["chooses the group space twice;", "space=OPTION without a +"]),
@@ -311,11 +311,11 @@ def test_a_mistake_in_a_file_is_answered_with_its_place_and_the_fix(
         ("task:\n arguments:\n  1: 3", ["it is the name of a key: write it in quotes, as in '1': VALUE"]),
         (
             "task:\n arguments:\n  x: {1: 3}",
-            ["task.arguments.x.1: is a key, which must be text; write it in quotes, as in '1': VALUE"],
+            ["task.arguments.x.1: a key must be text; write it in quotes, as in '1': VALUE"],
         ),
         (
             "task:\n arguments:\n  x: [{y: {2.5: 3}}]",
-            ["task.arguments.x.0.y.2.5: is a key, which must be text; write it in quotes"],
+            ["task.arguments.x.0.y.2.5: a key must be text; write it in quotes"],
         ),
     ],
 )

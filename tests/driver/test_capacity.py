@@ -133,7 +133,7 @@ def test_a_pool_whose_nodes_are_gone_is_named_until_one_is_back(monkeypatch: pyt
     cluster = Cluster(monkeypatch, f"scaling.pools={pools}", nodes=[fast, cheap])
     with cluster.capacity:
         cluster.nodes = [cheap]
-        cluster.hears("1 node left: 1 trial at once; no node of scaling.pools.fast is there, and trials that fit")
+        cluster.hears("1 node left: 1 trial at once; scaling.pools.fast has no node now, and trials that fit")
         cluster.nodes = [fast, cheap]
         cluster.hears("1 node joined: 2 trials at once")
     assert "scaling.pools" not in cluster.said[-1]

@@ -75,4 +75,4 @@ def test_workers_wait_for_a_late_one_where_a_barrier_fails(tmp_path: Path) -> No
     resumes, reports = "meets, meets", ["begins, meets"] * 2  # the first worker may wait for evaluations that run
     assert first["evaluated"] == ", ".join([resumes, *reports])
     assert second["evaluated"] == ", ".join([resumes, "meets", "meets"])
-    assert first["missing"] == "data and model were not prepared within 0:00:00.200000 by worker 1"
+    assert first["missing"] == "worker 1 did not prepare data and model within 0:00:00.200000"

@@ -73,7 +73,7 @@ def files(working_folder: Path) -> None:
         ),
         (
             ["+task.arguments.eta=0.9", "task.arguments.learning_rate=interval(0.1, 0.5)"],
-            "task.arguments.eta=0.9: is XGBoost's other name of learning_rate, which has a value, too",
+            "task.arguments.eta=0.9: is XGBoost's other name of learning_rate, and only one of the two has an effect",
         ),
         (
             ["task.arguments.lambda=interval(1, 9)", "+task.arguments.reg_lambda=1"],

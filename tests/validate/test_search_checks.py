@@ -181,7 +181,7 @@ def test_a_value_that_may_have_an_effect_is_searched(tokens: tuple[str, ...]) ->
             "search.points.0",
         ),
         (("seed=range(1, 200001)", "search/sampler=brute_force"), "space.seed: step=1 makes 200,000 values"),
-        (("vars.sizes=choice([1, 2], '[1, 2]')",), "space.vars.sizes: choices has '.1, 2.' as a text and as what it"),
+        (("vars.sizes=choice([1, 2], '[1, 2]')",), "space.vars.sizes: choices has '.1, 2.' both as text and as a list"),
         (("seed=range(0, 2147483648)", "search/sampler=gp"), "space.seed: .*2,147,483,648 values .*search/sampler=tpe"),
         (
             (MODELS, "search.constraints=['model.width <= 8']", "search.points=[{model: vision_transformer}]"),

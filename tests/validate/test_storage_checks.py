@@ -54,7 +54,7 @@ def test_a_store_below_a_file_is_a_mistake_and_one_in_a_new_folder_is_none(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
-    with pytest.raises(UserError, match=r"tracking.uri=sqlite:///file/mlflow.db: \S+/file is no folder"):
+    with pytest.raises(UserError, match=r"tracking.uri=sqlite:///file/mlflow.db: \S+/file is not a folder"):
         make_plan(["conf=digits", "tracking.uri=sqlite:///file/mlflow.db"], [], "mine", "")
     make_plan(["conf=digits", "tracking.uri=sqlite:///new/mlflow.db"], [], "mine", "")
 

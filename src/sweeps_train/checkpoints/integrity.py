@@ -34,8 +34,8 @@ _NAMES = [
     "ENOMEM",
 ]
 FOR_A_MOMENT = [getattr(errno, name) for name in _NAMES if hasattr(errno, name)]  # EKEYEXPIRED is of Linux alone
-"""Errors of the operating system after which a file that could not be read may be intact: its server or mount is away,
-the user's access has expired, or this machine lacks open files or memory."""
+"""Errors of the operating system that do not show that a file is damaged: its server or mount is away, the user's
+access has expired, or this machine lacks open files or memory."""
 BLOCK = 2**20
 FLUSHED_AT_ONCE = 32
 """Maximum number of files that are written to disk at once, each by its own thread, while a checkpoint is sealed."""
@@ -56,7 +56,7 @@ class ChecksummedFile:
         return self._opened.write(content)
 
     def flush(self) -> None:
-        """Hand what was written to the operating system."""
+        """Hand the written data to the operating system."""
         self._opened.flush()
 
     def __enter__(self) -> Self:

@@ -73,7 +73,7 @@ class Document(ABC):
         """Return the content of the file."""
 
     def _children(self, owner: Any) -> Any:
-        """Return the mapping or list of what a section contains; anything else if it is none."""
+        """Return the mapping or list inside a section; anything else for a value that is no section."""
         return owner
 
     def _is_null(self, child: Any) -> bool:

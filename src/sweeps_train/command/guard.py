@@ -52,7 +52,7 @@ def end_group(group: int, grace_s: float, started: Started) -> None:
 
 
 def processes_of(group: int, known: Started) -> Started:
-    """Return the living processes of a group, the ``known`` ones, and all that these have started; none but in
+    """Return the living processes of a group, the ``known`` ones, and all that these have started; empty except on
     Linux."""
     ids = os.listdir("/proc") if sys.platform == "linux" else []  # noqa: PTH208 - pathlib takes long to import
     rows = {int(each): row for each in ids if each.isdecimal() and (row := _row(each))}

@@ -191,7 +191,7 @@ class Lead:
     # --- checkpoints ------------------------------------------------------------------------------------------
 
     def _remember(self, measured: Measured) -> None:
-        """Keep what a later checkpoint is found by."""
+        """Keep the metrics with which a later checkpoint is matched."""
         if self._watch is not None and not self._config.saves_at_reports:
             self._history.append((measured, self._utils.progress))
 

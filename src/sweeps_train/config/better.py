@@ -31,9 +31,9 @@ def as_loss(value: float, mode: str) -> float:
 
 
 def as_losses(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> tuple[float, ...] | None:
-    """Return the objectives' values in a report as losses; None without a finite value of the first one, with which a
-    report is no result. The smaller of two tuples is better, so that a further objective decides only between reports
-    that are equal in those before it.
+    """Return the objectives' values in a report as losses; None if the first one is missing or not finite, since the
+    report is then no result. The smaller of two tuples is better, so that a further objective decides only between
+    reports that are equal in those before it.
 
     >>> two = as_objectives(["accuracy", "size"], ["max", "min"])
     >>> as_losses({"accuracy": 0.9, "size": 10.0}, two) < as_losses({"accuracy": 0.9, "size": 20.0}, two)

@@ -95,8 +95,7 @@ def _limit() -> float:
 
 
 def _lock(entry: Path) -> FileLock:
-    """Return the lock that the process which makes an entry holds, also while its name is that of an unfinished
-    one."""
+    """Return the lock of the process that makes an entry, whether the entry has its final name or a temporary one."""
     return FileLock(entry.with_suffix(".lock"))
 
 

@@ -26,7 +26,8 @@ class Source:
     """Config key that names them."""
     path: str
     files: tuple[File, ...] | None
-    """None for what ``datasets`` reads, a hub data set or a folder with splits, to which the rest applies."""
+    """Files to read directly; None if ``datasets`` loads them: a hub data set or a folder with splits. The other fields
+    then apply."""
     split: str
     """Name of the split, or a slice of it, such as ``train[:90%]``."""
     subset: str | None

@@ -70,8 +70,8 @@ def _identity(batches: list[Batch]) -> list[Batch]:
 
 
 def _take_own_positions(_: int) -> None:
-    """Open the files again that this process has inherited: a data set may have opened one, and processes that share
-    its position would read at each other's places."""
+    """Reopen the files that this process has inherited: a data set may have opened one, and processes that share its
+    position would read at each other's places."""
     descriptors = Path("/proc/self/fd")
     for entry in descriptors.iterdir() if descriptors.is_dir() else ():  # only Linux has it
         descriptor = int(entry.name)

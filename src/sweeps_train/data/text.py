@@ -230,8 +230,8 @@ def _split(config: TextData, documents: Iterator[Document], role: Role) -> tuple
 
 
 def _is_held_out(config: TextData, document: Document) -> bool:
-    """Whether a document is held out, by a hash of what is read of it, so that equal documents are in the same split
-    though their addresses differ."""
+    """Whether a document is held out, by a hash of its content, so that equal documents are in the same split though
+    their addresses differ."""
     read = sorted((name, document.get(name)) for name in config.columns.values())
     digest = hashlib.blake2b(repr(read).encode(), digest_size=8).digest()
     return int.from_bytes(digest) < config.eval_fraction * 2**64

@@ -27,7 +27,7 @@ class CorruptionCheck:
     """Compares the gradients of workers that each hold the whole model. All workers call the same methods."""
 
     def __init__(self, strategy: Strategy, every: int | None, seed: int):
-        """Check once in ``every`` steps, or never; the seed is that of the random numbers in a check."""
+        """Check once in ``every`` steps, or never; ``seed`` is for the random numbers in a check."""
         self._strategy, self._every, self._seed = strategy, every, seed
         self._workers = strategy.workers
 

@@ -17,8 +17,7 @@ from sweeps_train.memory.device_memory import usable_memory
 
 MIB = 2**20
 LASTS_S = 0.05
-"""Seconds for which a CPU use counts: the trainings of a group that log at the same step have one, instead of those of
-the microseconds between them."""
+"""Seconds for which a measured CPU use is reused: trainings of a group log at the same step, microseconds apart."""
 
 
 class _ThisProcess:

@@ -54,9 +54,9 @@ def growth_of(estimator: Any) -> Growth:
 
 
 def _counts(estimator: Any) -> bool:
-    """Whether an estimator is told to count over all of its passes, which ``partial_fit`` refuses (classes, rows left
-    out), does not heed (passes without progress, after which it stops or lowers its learning rate), or gets wrong (the
-    average of its intercepts)."""
+    """Whether an estimator has an option that counts over all passes: ``partial_fit`` refuses it (classes, rows left
+    out), ignores it (passes without progress, after which it stops or lowers its learning rate), or computes it wrongly
+    (the average of its intercepts)."""
     told, defaults = estimator.get_params(), inspect.signature(type(estimator)).parameters
     stops = any(told[name] != defaults[name].default for name in STOPPING if name in told and name in defaults)
     return bool(

@@ -69,9 +69,9 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
 
 
 def keep_checkpoints_by_the_trial(trainer: Trainer) -> None:
-    """Leave it to the trial to keep the best checkpoint, since each reported one is moved out of the ``Trainer``'s
-    folder, and to continue from one, which must have all state: without the optimizer, the learning rate would start
-    again with its warm-up.
+    """Let the trial, instead of the ``Trainer``, keep the best checkpoint and continue from one: each reported
+    checkpoint is moved out of the ``Trainer``'s folder. A checkpoint must have all state: without the optimizer, the
+    learning rate would start again with its warm-up.
 
     The trial keeps the checkpoint of its best report (``checkpoint.keep=[best, last]``), and the model that the
     ``Trainer`` loads at its end would not be used. With ``save_strategy=best`` a checkpoint would come only after its
@@ -86,8 +86,8 @@ def keep_checkpoints_by_the_trial(trainer: Trainer) -> None:
 
 
 def resume(trainer: Trainer, saved: str) -> None:
-    """Continue a training from a checkpoint, whose evaluation was reported; do nothing if all its steps were done, or
-    if a callback had ended it early."""
+    """Continue a training from a checkpoint, without evaluating again; do nothing if all steps are done, or a callback
+    has ended it early."""
     before = TrainerState.load_from_json(str(Path(saved) / TRAINER_STATE_NAME))
     control: Any = before.stateful_callbacks or {}
     # A Trainer would forget it. At the last step it is always set, and there may be more steps now.
@@ -219,9 +219,9 @@ class Resumption(TrainerCallback):
 
 
 class ChangedValues(TrainerCallback, ExportableState):
-    """Callback that sets a resumed ``Trainer``'s optimizer to the values with which this run creates it, where they are
-    others than those with which the optimizer in the checkpoint was created. All others stay as they were trained: the
-    rate that ``ReduceLROnPlateau`` has lowered, or the counts that a schedule-free optimizer keeps beside it."""
+    """Callback that gives a resumed ``Trainer``'s optimizer the values of this run, where they differ from those with
+    which the checkpoint's optimizer was created. All others stay as they were trained: the rate that
+    ``ReduceLROnPlateau`` has lowered, or the counts that a schedule-free optimizer keeps beside it."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.before: Values | None = None

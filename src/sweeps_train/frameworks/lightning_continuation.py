@@ -43,7 +43,8 @@ class Continuation(Callback):
         self._metrics: dict[str, Any] = {}
         """Metrics that there were when the checkpoint was saved."""
         self._due: list[int] = []
-        """Schedules that wait for a metric, and had yet to take a step for the epoch at whose end it was saved."""
+        """Schedules that wait for a metric and had not yet stepped when the checkpoint was saved at the end of an
+        epoch."""
         self._flags: Flags = {}
         """Flags of the module before the training."""
         self._changed: Flags = {}
@@ -141,8 +142,8 @@ def _set_flags(module: LightningModule, flags: Flags) -> None:
 
 
 def _due(trainer: Trainer) -> list[int]:
-    """Return the indices of the schedules that wait for a metric, and take a step at the end of the epoch that is just
-    being ended: Lightning's is after all callbacks, so that a checkpoint is saved before it."""
+    """Return the indices of the schedules that wait for a metric and are due at the end of the current epoch: Lightning
+    steps them after all callbacks, and so after a checkpoint is saved."""
     epochs: Any = trainer.fit_loop.epoch_progress.current
     is_at_end = epochs.processed > epochs.completed and trainer.is_last_batch
     if not is_at_end or not trainer.lightning_module.automatic_optimization:

@@ -34,7 +34,7 @@ def configured_values(optimizer: Optimizer) -> Values:
 
 
 def configured_limits(scheduler: Any) -> Values:
-    """Return the rates between which a schedule was created to move, then those of each schedule in it."""
+    """Return the minimum and maximum rates with which a schedule was created, then those of each schedule inside it."""
     return [
         {name: copy(value) for name, value in vars(each).items() if name in LIMITS}
         for each in _with_contained(scheduler)

@@ -103,7 +103,7 @@ def run_function(
     objectives = as_objectives(metric, mode)
     function = _function_of(config, objectives[0])
     task, needed = (config.task, config.needed) if isinstance(config, FunctionConfig) else (None, ())
-    # Threads that the import has started are those of all trials.
+    # Threads that the import has started belong to all trials.
     with own_threads(), trial_shards(task) as shards:
         utils = TrialTrainFnUtils(config.checkpoint, reporter, folder, objectives, shards, needed)
         seed_all(config.seed, utils.rank)
@@ -356,7 +356,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             try:
                 folder.rename(self._newest)
             except OSError:
-                return  # rank 0 has named it: the nodes share the folder
+                return  # rank 0 has renamed it: the nodes share the folder
             if not self._has_noted:
                 self._has_noted = True
                 sys.stderr.write(

@@ -91,8 +91,9 @@ class FeedOfAll:
             traceback.print_exception(error)
 
     def raise_unless_shared(self, error: Exception) -> None:
-        """Raise an error that other workers may not have, since the group then cannot continue. Config mistakes occur
-        on all workers; they are plain ``ValueError``s, whereas a damaged file raises a class derived from it."""
+        """Raise an error that may have occurred on this worker alone, since the group then cannot continue. Config
+        mistakes occur on all workers; they are plain ``ValueError``s, whereas a damaged file raises a class derived
+        from it."""
         if self._workers.size > 1 and type(error) is not ValueError:
             raise error
 

@@ -40,7 +40,7 @@ class GuardedReporter:
         return Stop.DISCARD if answer is None else answer
 
     def _pass_on(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """Return what a call of the reporter returns; None if it fails, or an earlier one has failed."""
+        """Call the reporter and return its result; None if this call or an earlier one has failed."""
         if self.error is None:
             try:
                 return call(*args, **kwargs)

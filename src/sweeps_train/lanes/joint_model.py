@@ -23,7 +23,7 @@ from sweeps_train.models.head import detach_head
 
 
 class Observed(NamedTuple):
-    """Properties of a base on which it depends whether lanes can share it."""
+    """Properties of a base that decide whether lanes can share it."""
 
     draws: bool
     """Whether the base itself draws random numbers in training, as for its own dropout. Such numbers would depend on
@@ -64,8 +64,8 @@ class JointModel:
     def outputs(
         self, logits: Callable[[Any, Batch], torch.Tensor], batch: Batch, parts: Sequence[Part]
     ) -> list[torch.Tensor]:
-        """Compute what the loss of each lane takes: logits, or hidden states if the head is detached and the lane does
-        not adapt it. ``logits`` runs the forward pass of a model."""
+        """Compute the input of each lane's loss: logits, or hidden states if the head is detached and the lane does not
+        adapt it. ``logits`` runs the forward pass of a model."""
         self._parts[:] = parts
         joint = logits(self.model, batch)
         outputs = [joint[each.rows, : each.length] for each in parts]

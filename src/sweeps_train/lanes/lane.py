@@ -114,7 +114,7 @@ class Lane:
             """Ends what this training has begun, and restores what it has changed in the process, last first."""
 
     def _check_samples(self) -> None:
-        is_random = self.config.data.kind == "custom"  # a user's own may draw random numbers whenever it is read
+        is_random = self.config.data.kind == "custom"  # a user's data set may draw random numbers at each read
         train, evaluation = self.task.train_samples, self.task.eval_samples
         check_same_samples(self.workers, train, evaluation, contents=not is_random)
         check_enough_samples(self.config.train, len(train))

@@ -47,8 +47,8 @@ class SharedLockstep(Lockstep):
         """Whether to ask the feed for trainings at the next step boundary; the same on all workers."""
 
     def serve(self, requests: Sequence[TrainingRequest]) -> Sequence[TrainingRequest]:
-        """Run these trainings and further ones from the feed, until no lane trains and the feed is empty; return those
-        that have to train alone, as have all further ones."""
+        """Run these trainings and further ones from the feed, until no lane trains and the feed is empty; return the
+        trainings that must train alone, as must all later ones."""
         while requests or self._lives:
             for number, each in enumerate(requests):
                 if self._feed.allows(self.group.config, each) and not self._occupy(each):

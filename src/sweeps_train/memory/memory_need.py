@@ -106,8 +106,8 @@ def _precision(train: Train, *, use_gpu: bool) -> Literal["bf16", "fp32"]:
 
 
 def _task_maker(config: TrainingConfig, *, autocasts: bool) -> Callable[[int], tuple[Task, Batch]]:
-    """Return a function that makes a task, whose model has no values, and a batch of a given size; to be called among
-    fake tensors.
+    """Return a function that makes a task and a batch of a given size; called among fake tensors, so that the model has
+    no values.
 
     A language model's data is not read: its longest samples have ``data.sequence_length`` tokens.
     """

@@ -1,4 +1,4 @@
-"""The size of a micro batch: how many samples fit into a device's memory at once."""
+"""The size of a micro batch: how many samples fit into a device's memory at once. ``out_of_memory`` halves it later."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class TableMlp(nn.Module):
 
 
 def _embedding(number: int, size: int) -> nn.Embedding:
-    """Build an embedding whose unknown category, of which the training rows may have none, begins with zeros."""
+    """Build an embedding in which unknown categories begin with zeros, since training rows may have none."""
     made = nn.Embedding(number, size)
     nn.init.zeros_(made.weight.data[0])
     return made

@@ -15,7 +15,7 @@ WEIGHTS_FILE = "model.safetensors"
 
 
 def checked_module(target: str, made: Any) -> nn.Module:
-    """Return what a user's own class or function has made; its import path is for messages.
+    """Check that a user's class or function has made a usable module, and return it; ``target`` names it in messages.
 
     Raises:
         ValueError: It is no module, or has weights without a size.

@@ -25,7 +25,7 @@ class Progress:
     batch_factor: int = 1
     """Factor of ``train.global_batch_size``, chosen when the training begins and constant afterwards."""
     left_out: int = 0
-    """Consumed samples of which no step is left, since the training went back to a checkpoint when it diverged."""
+    """Samples of discarded steps: when the training diverged, it went back to a checkpoint."""
 
     def resources(self) -> dict[str, float]:
         """Return the amounts by which a scheduler may stop a training.

@@ -48,8 +48,8 @@ class DivergenceGuard:
         self._reaction, self._note = train.on_divergence, note
         is_checked = train.max_grad_norm is None and train.on_divergence != "continue"
         self._weights = [each for each in weights if _are_finite([each])] if is_checked else []
-        """Weights that must be checked, since without clipping no norm of the gradients is computed; none of those that
-        never are finite, such as a mask."""
+        """Weights to check, since without clipping no gradient norm is computed; without those that are never finite,
+        such as a mask."""
         self._usual, self._logs = 0.0, 0
         self._skipped = self._skipped_in_succession = 0
         self._is_scaled = self._has_applied_infinite = False
@@ -74,7 +74,8 @@ class DivergenceGuard:
         return scaler.is_enabled()
 
     def weights_vote(self) -> float:
-        """Return 1 if some of this worker's weights are not finite, as a summand; 0 if all are, or if norms tell it."""
+        """Return 1 if this worker has weights that are not finite, else 0; 0 also if gradient norms are checked
+        instead."""
         return float(not _are_finite(self._weights))
 
     def metrics(self, step: int, weights_votes: float = 0.0) -> dict[str, float]:

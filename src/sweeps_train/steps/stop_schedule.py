@@ -36,7 +36,7 @@ class StopSchedule:
         return True
 
     def asked(self, step: int, *, step_s: float) -> None:
-        """Record that the workers have asked on another occasion, after a step; ``step_s`` is the same on all
+        """Record that the workers have asked after a step, for another reason; ``step_s`` is the same on all
         workers."""
         self._asked, self._every = step, max(1, int(ASK_WITHIN_S / step_s))
 

@@ -389,7 +389,7 @@ def _indices(column: pa.ChunkedArray, feature: CategoryFeature, texts: CsvTexts 
     written = _texts(column)
     if texts is not None and not feature.numeric:
         known = {texts.as_moment_or_truth(each): each for each in feature.values}
-        # Otherwise the file's column was not of dates, moments, times of day or truth values, or wrote one in two ways.
+        # Else the training column had other values than dates, moments, times of day or booleans, or two forms of one.
         if None not in known and len(known) == len(feature.values):
             same = {
                 each: known.get(texts.as_moment_or_truth(each)) for each in written.unique().drop_null().to_pylist()

@@ -22,8 +22,8 @@ from sweeps_train.tasks.causal_lm import CausalLMTraining, repeats_its_passes
 from sweeps_train.tasks.cross_entropy import chunked_cross_entropy
 
 _CHANGES_OF_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")
-"""Keys of transformers' configs by which a model's logits are not those of a plain linear layer. A real training
-detects this from tensor values, which are missing here."""
+"""Keys of transformers' configs that make a model's logits differ from a plain linear layer's. A real training detects
+this from tensor values, which are missing here."""
 
 
 class BlankCausalLM(CausalLMTraining):

@@ -110,7 +110,7 @@ class Workers:
             missing = [f"worker {rank}" for rank, key in enumerate(keys) if not store.check([key])]
             if not missing:
                 raise
-            raise TimeoutError(f"data and model were not prepared within {within} by {', '.join(missing)}") from error
+            raise TimeoutError(f"{', '.join(missing)} did not prepare data and model within {within}") from error
         store.delete_key(f"sweeps/meetings/{meeting - 1}/{self.rank}")  # all workers have seen the previous meeting
 
     def shard(self, indices: Sequence[int]) -> Sequence[int]:

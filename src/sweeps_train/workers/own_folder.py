@@ -21,7 +21,7 @@ _NOT_FOUND = ("FileNotFoundError", "No such file or directory", "not found", "do
 _IN_PROGRAM_FOLDER = re.compile(rf".*/trials/[^/]+/{PROGRAM_FOLDER}/")
 _QUOTED = re.compile(r"""(['"])([^'"]+)\1""")
 _OF_NETWORK = re.compile("connect|time(d |-)?out|temporarily|unavailable|too many requests", re.IGNORECASE)
-"""Pattern of texts because of which an attempt would be repeated."""
+"""Pattern of the texts of network errors, after which an attempt is repeated."""
 
 
 def start_folder() -> Path:

@@ -19,7 +19,7 @@ _STARTED_IN: WeakKeyDictionary[threading.Thread, object] = WeakKeyDictionary()
 
 @contextlib.contextmanager
 def own_threads() -> Iterator[None]:
-    """Count what the ``with`` block runs as one trial: this thread, those that it starts, and their own."""
+    """Treat the threads of the ``with`` block as one trial's: this thread, those that it starts, and so on."""
     _record_starts()
     _RUNNING.trial = object()
     token = _TRIAL.set(_RUNNING.trial)

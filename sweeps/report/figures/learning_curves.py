@@ -26,7 +26,7 @@ GOOD_SHARE, FEWEST_GOOD = 0.25, 3
 WARM_UP = 0.25
 """Share of a curve, from its start, that the axis may leave out, since losses begin far above their final values."""
 WORTH_CUTTING = 2.0
-"""Ratio of the range of all values to that of the good curves above which the axis leaves values out."""
+"""The axis leaves values out if all values span this many times the range of the good curves."""
 LONGEST_NAME = 60
 
 

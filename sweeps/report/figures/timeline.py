@@ -1,5 +1,5 @@
-"""Figures of the workers' time: the trials of each worker with the share of workers that train, and what the time of
-the sweep and of each trial was spent on."""
+"""Figures of the workers' time: the trials of each worker, the share of workers that train, and the activities that
+took the time of the sweep and of each trial."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def _add_trace(
 
 
 def _covered(times: Iterable[tuple[str, float, float]]) -> list[tuple[float, float]]:
-    """Return the intervals, each of a row, with those of a row that overlap as one: trials may share a GPU."""
+    """Merge the overlapping intervals of each row, since trials may share a GPU."""
     found: list[tuple[str, float, float]] = []
     for row, start, end in sorted(times):
         if found and found[-1][0] == row and start <= found[-1][2]:

@@ -116,7 +116,7 @@ def _errors(trials: Sequence[TrialRecord]) -> list[tuple[str, int, str]]:
 
 
 def _table(data: ReportData) -> Mapping[str, Any]:
-    """Columns and rows of the table of trials; ``runs`` is the address before a run's id."""
+    """Return the table of trials: columns, rows, and in ``runs`` the address before each run's id."""
     record = data.record
     best = {trial.trial for trial in record.front}
     columns = ["trial", "state", *record.metrics, "steps", "attempts", "seconds", *data.paths, "note"]

@@ -22,7 +22,7 @@ from sweeps.space.space import Lookup, Space
 from sweeps.texts.wording import amount
 
 START_COST = "start_cost"
-"""Key of a decision at a rung: measured cost of starting a trial, as a part of that of a whole training."""
+"""Key of a decision at a rung: measured cost of starting a trial, as a fraction of the cost of a whole training."""
 IS_LEADER = "is_leader"
 """Key of a decision at a rung: true if the trial continued since it had the best prediction and none had finished."""
 PAUSED_PER_RUNNING = 8
@@ -324,7 +324,7 @@ class FreezeThaw(PausingScheduler):
         return None
 
     def _spoil(self, name: str, reason: str, places: Places, *, stops: bool) -> None:
-        """Record that a trial can no longer be the best, unless that is known."""
+        """Record, once, that a trial can no longer be the best."""
         if name not in self._model.bad:
             self._decide(name, {"event": "bad", "reason": reason, STOPS: stops})
             self._let_paused_go_first(places)

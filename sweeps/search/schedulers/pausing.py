@@ -69,8 +69,8 @@ class PausingScheduler(Scheduler, ABC):
 
     @property
     def depends_on_time(self) -> bool:
-        """Whether ``ready`` depends on more than the decisions and which trials are paused, such as on the remaining
-        time; it is then called after each event."""
+        """Whether ``ready`` depends on time or anything else besides the decisions and the paused trials; it is then
+        called after each event."""
         return False
 
     @abstractmethod

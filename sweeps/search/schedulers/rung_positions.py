@@ -11,8 +11,8 @@ SAME = 1e-8
 
 
 def amount_in(result: Mapping[str, Any], resource: str) -> float | None:
-    """Return a report's amount of a resource; None if it has none, or a user's function reports infinity or NaN, from
-    which neither a rung nor a pace follows."""
+    """Return a report's amount of a resource; None if it is missing, or if a user's function reports infinity or
+    NaN."""
     amount: float | None = result.get(resource)
     return amount if amount is not None and math.isfinite(amount) else None
 

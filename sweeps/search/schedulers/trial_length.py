@@ -30,8 +30,8 @@ def trial_length(config: SweepConfig, resource: Resource) -> float | None:
 
 
 def hyperband_range(composition: Composition, space: Space, lookup: Lookup) -> tuple[float | None, float | None]:
-    """Return Hyperband's minimum and maximum resource: about that of a trial's first evaluation, and that of a complete
-    trial. Each is None if neither set nor known."""
+    """Return Hyperband's minimum and maximum resource: about the first evaluation of a trial, and the end of a complete
+    one. Each is None if neither set nor known."""
     scheduler = composition.config.search.scheduler
     assert isinstance(scheduler, HyperbandScheduler)
     longest = scheduler.longest or longest_trial(composition, space, scheduler.resource, lookup)

@@ -55,7 +55,7 @@ class TrialModel:
         self.costs = Costs(self._cube.groups, self._vectors)
         """Costs of the trials; known if the search has a budget of time."""
         self.start_cost = 0.0
-        """Cost of starting a trial, as a part of that of a whole training; 0 while it is unknown."""
+        """Cost of starting a trial, as a fraction of the cost of a whole training; 0 while it is unknown."""
         self.done: dict[str, tuple[float, ...]] = {}
         """Final values of the trials that have trained to their end."""
         self.bad: set[str] = set()

@@ -83,8 +83,8 @@ class TrialOverhead:
 
     @property
     def num_starts(self) -> int:
-        """Number of starts from which the overhead follows: of trials whose pace is known, or of all if it is known of
-        none."""
+        """Number of starts from which the overhead is computed: of trials with a known pace, or of all if no pace is
+        known."""
         return self._num_with_pace or len(self._starts)
 
     @property

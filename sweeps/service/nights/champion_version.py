@@ -42,7 +42,7 @@ def champion_of(uri: str, champion: Champion) -> Version | None:
         if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             return None
         raise UserError(
-            f"MLflow does not say which version of {champion.model} is its {champion.alias}: {first_cause(error)}"
+            f"the version of {champion.model} with the alias {champion.alias} cannot be read: {first_cause(error)}"
         ) from error
     return Version(str(found.version), found.tags.get(TAG_SWEEP, ""), found.tags.get(TAG_TRIAL, ""))
 

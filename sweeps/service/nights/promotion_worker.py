@@ -136,7 +136,7 @@ class PromotionWorker(Poller):
         return self._decide(night, "kept", f"The champion stays: {reason}")
 
     def _next_state(self, night: Night) -> Night:
-        """Go one step on with a night without a verdict, unless it waits for a job."""
+        """Advance a night without a verdict by one step, unless it waits for a job."""
         if night.verdict == "running" and (job := self._ended_job(night.sweep)) is not None:
             return self._after_sweep(night, job)
         if night.verdict == "repeating":

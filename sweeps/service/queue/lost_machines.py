@@ -25,7 +25,7 @@ class Silence:
         self._since, self._count = 0.0, 0
 
     def begin(self, now: float) -> None:
-        """Begin to wait for the first heartbeat of a new process; that of its predecessor may still be observed."""
+        """Begin to wait for the first heartbeat of a new process; the previous process's may still be observed."""
         self._since, self._count = now, 0
 
     def lasts(self, heartbeat: object, now: float, seconds: float) -> bool:

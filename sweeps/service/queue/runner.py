@@ -246,7 +246,7 @@ class JobRunner(Poller):
             try:
                 step(job)
             except (TrackingUnreachable, ArtifactsUnreachable) as error:
-                # Missing credentials do not come by themselves.
+                # Missing credentials do not appear by themselves.
                 state.unread += isinstance(error, ArtifactsUnreachable)
                 if state.unread > self._limits.restarts:
                     self._end(job, "failed", str(error))
@@ -435,8 +435,8 @@ class JobRunner(Poller):
         return (folder.exists() and not is_unstarted(folder)) or self._record(job) is not None
 
     def _may_have_sweep(self, job: Job) -> bool:
-        """Whether the job's sweep has begun, or may have: its job ends also while MLflow does not answer, or its files
-        cannot be read."""
+        """Whether the job's sweep may have begun; true also if MLflow does not answer or the files cannot be read, so
+        that the job can end."""
         try:
             return self._has_sweep(job)
         except (SweepsError, OSError):
@@ -444,7 +444,8 @@ class JobRunner(Poller):
 
 
 def _limit_reached(job: Job, asked: float | None) -> str | None:
-    """Reason for the end of a job that was asked to stop at a time; None if that was before its deadline."""
+    """Return the message that a job reached its time limit; None unless it was asked to stop at its deadline or
+    later."""
     if job.end_by is None or asked is None or asked < job.end_by:
         return None
     hours = "" if job.started is None else f", {(job.end_by - job.started) / 3600:.3g} h after its start"

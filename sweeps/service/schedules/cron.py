@@ -59,7 +59,7 @@ class CronLine:
             field = str(error).removeprefix("Bad ")
             raise ValueError(f"its {field} must be {_MAY_BE[field]}, or a list, range or step of these") from None
         except StopIteration:
-            raise ValueError("names days that never occur") from None
+            raise ValueError("names a day that never comes; change the day or the month") from None
         minute, hour, *_ = self._fields.split()
         self._at_fixed_times = not minute.startswith("*") and not hour.startswith("*")
 

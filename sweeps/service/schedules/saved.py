@@ -232,8 +232,8 @@ def load_own(config: Service, config_dirs: Sequence[Path], now: float) -> dict[s
 def with_saved(
     config: Service, config_dirs: Sequence[Path], own: Mapping[str, Definition], saved: SavedSchedules, now: float
 ) -> tuple[dict[str, Definition], dict[str, str]]:
-    """Add saved schedules to the operator's (``own``); a saved one replaces the operator's of the same name, which is
-    left out, too, while the saved one cannot be read.
+    """Add saved schedules to the operator's (``own``); a saved one replaces the operator's of the same name, even while
+    its file cannot be read.
 
     The sweeps of saved schedules are not composed here, since anybody who may run sweeps may save a schedule: they are
     composed when a schedule is saved, and again before a sweep starts.

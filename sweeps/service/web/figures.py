@@ -223,8 +223,7 @@ def _shown(visit: Visit, name: str, figure: str, known: Container[str]) -> tuple
 
 
 def as_json(section: Section | None, leads_to: str) -> str:
-    """Document of the figures for the page's script; their points lead to addresses that begin with ``leads_to``: those
-    of trials or sweeps."""
+    """Document of the figures for the page's script; a point links to ``leads_to``, followed by its trial or sweep."""
     shown = [] if section is None else section.figures
     document = {
         "text": NOTHING if section is None else section.text,

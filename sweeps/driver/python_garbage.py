@@ -1,5 +1,5 @@
-"""Python's garbage collection in the driver, which does not search what lives as long as the sweep: the libraries, and
-the trials of earlier sessions."""
+"""Limits Python's garbage collection in the driver: objects that live as long as the sweep, such as libraries and the
+trials of earlier sessions, are not searched."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sweeps.driver.garbage_collection import collect_from_now_on, without_collection
+from sweeps.driver.python_garbage import collect_from_now_on, without_collection
 
 
 class Node:
