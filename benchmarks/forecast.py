@@ -4,7 +4,7 @@ Searches of problems with known curves are simulated with many seeds. After a qu
 trials, the forecast that a sweep would show then is compared with how the search went on. Nothing is trained:
 
     python benchmarks/forecast.py                          # minutes on one core: all problems
-    python benchmarks/forecast.py --write docs/forecast.md   # and replaces the table there
+    python benchmarks/forecast.py --write benchmarks/measurements.md   # and replaces the table there
     python benchmarks/forecast.py --tuning                 # problems that the method was made with, with its factors
 """
 

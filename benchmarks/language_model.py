@@ -1,6 +1,6 @@
 """Masks, casts, the loss of a large vocabulary and padding of language models, before and after, on CPUs.
 
-    python benchmarks/language_model.py --write docs/training.md
+    python benchmarks/language_model.py --write benchmarks/measurements.md
 
 takes some minutes on an idle core. Each comparison has one step of a training as transformers and peft make it, and as
 ``sweeps_train`` does; both in processes of their own with one thread, in the order ABBA. The losses must agree.

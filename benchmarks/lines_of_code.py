@@ -1,6 +1,6 @@
 """Lines that a user writes for the same sweep with Ray Tune, Optuna, W&B Sweeps, Katib and Sweeps.
 
-    python benchmarks/lines_of_code.py --write docs/comparison.md
+    python benchmarks/lines_of_code.py --write docs/migrate.md
 
 The sweep: 8 trials of a perceptron on digits, each on two workers; TPE; trials that fall behind are stopped;
 parameters, losses and checkpoints of every trial are recorded; after a crash the search continues. The programs are in

@@ -1,6 +1,6 @@
 """Memory of training steps on the CPU beside what ``sweeps_train.memory.memory_need`` computes without training.
 
-    python benchmarks/memory_estimate.py --write docs/gpu_sizing.md
+    python benchmarks/memory_estimate.py --write benchmarks/measurements.md
 
 takes about a minute on an idle core. Each row is a process of its own with one thread, forked from one that has all
 imports: two steps of the language model that ships with Sweeps. Measured is the growth of the process's resident

@@ -4,7 +4,7 @@ The sweeps are simulated: some by our own recorder with everything that a sweep 
 by their parent runs, which is all that the list needs. The pages come from a real service over a real connection. The
 CPU time is that of the service's process: unlike the time to the first byte it hardly depends on what else runs.
 
-    python benchmarks/pages.py --write docs/performance.md                 # in a folder that is removed
+    python benchmarks/pages.py --write benchmarks/measurements.md                 # in a folder that is removed
     python benchmarks/pages.py --sweeps 20 --trials 300 --keep /tmp/pages --port 8643   # for docs/page_pictures.py
 """
 

@@ -5,7 +5,7 @@ moved along every axis by 0.08 (near) or by half of the range (far). An earlier 
 function, on one that is moved along every axis, or on its negative. Regret is normalized: 0 is the optimum, 1 the
 median point.
 
-    python benchmarks/prior_knowledge.py --write docs/prior_knowledge.md      # an hour of processor time
+    python benchmarks/prior_knowledge.py --write benchmarks/measurements.md      # an hour of processor time
     python benchmarks/prior_knowledge.py --seeds 2 --dimensions 3 --only priors
 """
 

@@ -4,7 +4,7 @@ A training costs 1, and one of the stage a tenth; the budget is 40. Without stag
 100 cheap ones, and then 30. A stage's values are those of the same Hartmann function, moved along every axis by 0 (only
 cheaper), 0.1 or 0.3, or of its negative, which misleads. Regret is normalized: 0 is the optimum, 1 the median point.
 
-    python benchmarks/stages.py --write docs/stages.md      # minutes
+    python benchmarks/stages.py --write benchmarks/measurements.md      # minutes
     python benchmarks/stages.py --seeds 2 --dimensions 3
 """
 

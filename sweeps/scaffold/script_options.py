@@ -36,8 +36,9 @@ class ScriptOptions:
 
     @property
     def is_program(self) -> bool:
-        """Whether the script is started as a program: its options are Hydra's or global variables."""
-        return self.style in ("hydra", "globals")
+        """Whether the script is started as a program: its options are Hydra's or global variables, or its metrics are
+        not printed as JSON."""
+        return self.style in ("hydra", "globals") or bool(self.read)
 
     @property
     def is_nested(self) -> bool:
@@ -74,7 +75,8 @@ def read_script(path: Path) -> ScriptOptions:
     metrics, sources, words = printed_metrics(tree), list[dict[str, str]](), list[str]()
     if hydra is not None and not metrics:
         metrics, sources, words = hydra_options.lightning_log(path, hydra, unique)
-    if style in ("hydra", "globals") and not metrics:
+    is_flat = not any("." in option.name for option in unique)  # else a launcher passes them, which no program has
+    if not metrics and (is_flat or style == "hydra"):
         metrics, sources = printed_patterns(tree, METRIC_NAMES)
     checkpoint = globals_options.checkpoint_file(tree) if style == "globals" else ""
     return ScriptOptions(style, unique, metrics, sources, checkpoint, words, notes)

@@ -409,6 +409,19 @@ def test_a_project_of_the_lightning_hydra_template_becomes_a_command() -> None:
     assert planned("conf=train", folders=[Path("sweep_conf")]).space
 
 
+def test_a_script_that_prints_its_metrics_as_text_is_read_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = 'print(f"epoch {epoch}: val loss {loss:.4f}")'
+    conf = proposed(ARGPARSE.replace('print(json.dumps({"step": 1, **metrics}))', printed).replace("metrics =", "_ ="))
+    assert "prints no metric" not in capsys.readouterr().err
+    assert conf["task"]["command"][:4] == ["python", "train.py", "--lr={lr}", "--batch-size={batch-size}"]
+    (source,) = conf["task"]["read"]
+    found = re.search(source["pattern"], "epoch 3: val loss 0.2500")
+    assert found is not None
+    assert found.groupdict() == {"val_loss": "0.2500"}
+    assert (conf["search"]["metric"], conf["search"]["mode"]) == ("val_loss", "min")
+    assert planned("conf=train", "task.arguments.data-dir=/", folders=[Path("conf")]).space
+
+
 def test_a_script_whose_own_values_are_its_options_becomes_a_command() -> None:
     conf = proposed(NANOGPT)
     assert set(conf["space"]) == {f"task.arguments.{name}" for name in ("batch_size", "learning_rate", "dropout")}
