@@ -45,9 +45,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_train, "broadcast_in_report", lambda value: value)
 
 
-def worker(root: Path, needed: tuple[str, ...] = ()) -> tuple[Alone, Recorder]:
+def worker(root: Path, needed: tuple[str, ...] = (), *, trains_here: bool = False) -> tuple[Alone, Recorder]:
     recorder = Recorder()
-    return Alone(CheckpointConfig(), recorder, root, as_objectives("loss", "min"), {}, needed), recorder
+    return Alone(CheckpointConfig(), recorder, root, as_objectives("loss", "min"), {}, needed, trains_here), recorder
 
 
 def steps(recorder: Recorder) -> list[tuple[int, float]]:
@@ -70,6 +70,18 @@ def test_every_metric_that_the_search_reads_is_demanded_at_the_first_report(tmp_
     with pytest.raises(ValueError, match=r"search\.metric=loss is not reported; use one of \['accuracy'\]"):
         utils.report({"accuracy": 0.5})
     assert steps(recorder) == [(1, 1.0), (2, 0.5)]
+
+
+@pytest.mark.parametrize(("needed", "expected"), [((), [True, False]), (("system/memory_mib",), [True, True])])
+def test_a_function_need_not_measure_its_process_itself(
+    tmp_path: Path, needed: tuple[str, ...], expected: list[bool]
+) -> None:
+    """It is measured from time to time, and at each report if the search has a limit on it."""
+    utils, recorder = worker(tmp_path, needed, trains_here=True)
+    for _ in expected:
+        utils.report({"loss": 1.0})
+    memory = [metrics.get("system/memory_mib", 0.0) for _, metrics, _, _ in recorder.reports]
+    assert [each > 10 for each in memory] == expected
 
 
 def test_a_metric_that_the_search_reads_must_be_a_number(tmp_path: Path) -> None:

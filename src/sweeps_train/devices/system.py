@@ -89,6 +89,11 @@ def system_metrics(device: torch.device) -> dict[str, float]:
     return {name: _read(name, reading) for name, reading in readings.items()}
 
 
+def device_in_use() -> torch.device:
+    """Return the GPU that code of a user has begun to use in this process, otherwise the CPU."""
+    return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")
+
+
 def _read(name: str, reading: Callable[[], float]) -> float:
     """Return the value of a metric; NaN if it cannot be read."""
     return _measurement(name).value(reading, math.nan)

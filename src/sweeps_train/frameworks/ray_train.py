@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import shutil
 import sys
 import time
@@ -42,6 +43,7 @@ from sweeps_train.compat.ray_train import (
 from sweeps_train.config import Checkpoint as CheckpointConfig
 from sweeps_train.config import EstimatorConfig, FunctionConfig, FunctionTask
 from sweeps_train.config.better import Objective, as_objectives
+from sweeps_train.devices.system import begin_measurement, device_in_use, system_metrics
 from sweeps_train.estimators.training import estimator_function
 from sweeps_train.files.atomic_write import unfinished
 from sweeps_train.frameworks.bound_function import bind_function
@@ -61,6 +63,8 @@ ReportingConfig = FunctionConfig | EstimatorConfig
 PROGRESS_FILE = "progress.json"
 STEP_METRICS = ("step", "training_iteration")
 """Metrics in which a function may report its number of steps; otherwise its reports are counted."""
+SYSTEM_EVERY_S = 10.0
+"""Minimum seconds of training between two reports with system metrics that the search does not read."""
 
 HOW_TO_REPORT = {
     "ray_train": "call ray.train.report({{{metric}: ...}}) in it, on all workers",
@@ -105,7 +109,8 @@ def run_function(
     task, needed = (config.task, config.needed) if isinstance(config, FunctionConfig) else (None, ())
     # Threads that the import has started belong to all trials.
     with own_threads(), trial_shards(task) as shards:
-        utils = TrialTrainFnUtils(config.checkpoint, reporter, folder, objectives, shards, needed)
+        trains_here = task is None or task.framework != "script"
+        utils = TrialTrainFnUtils(config.checkpoint, reporter, folder, objectives, shards, needed, trains_here)
         seed_all(config.seed, utils.rank)
         on_prepared()
         try:
@@ -175,12 +180,17 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         objectives: Sequence[Objective],
         shards: Mapping[str, Any] = MappingProxyType({}),
         needed: Sequence[str] = (),
+        trains_here: bool = False,
     ):
         """The reporter is used on rank 0 only. ``shards`` are this worker's parts of Ray Data sets, by name; ``needed``
-        are further metrics that the search reads, which the first report must have."""
+        are further metrics that the search reads, which the first report must have; ``trains_here`` is whether this
+        process trains, so that its use of the machine is reported."""
         self._kept, self._root, self._objectives, self._shards = kept, root, objectives, shards
         self._metric, self._trial = objectives[0].metric, trial_of_caller()
         self._has_noted = False
+        self._trains_here, self._system_at = trains_here, -SYSTEM_EVERY_S
+        """The second: seconds of training at which the system metrics were measured."""
+        begin_measurement(device_in_use())
         self.searched = (self._metric, *needed)
         """Metrics that the search reads."""
         self.rank: int = self.get_context().get_world_rank()
@@ -245,7 +255,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         any."""
         if self.has_stopped:
             raise StopRequested
-        seconds = self.progress.seconds + time.perf_counter() - self._resumed
+        seconds = self._seconds
         # Not yet under its final name: only rank 0 knows the step.
         folder = unfinished(self._root / f"step-report{self.progress.evaluations + 1}")
         if save is not None:
@@ -275,6 +285,11 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             self.has_stopped = True
             raise StopRequested
         self._resumed = time.perf_counter()
+
+    @property
+    def _seconds(self) -> float:
+        """Seconds of training so far, over all attempts."""
+        return self.progress.seconds + time.perf_counter() - self._resumed
 
     def _refuse_other_trials(self, called: str) -> None:
         """
@@ -316,21 +331,31 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             ValueError: A metric that the search reads is missing, or a name is not a text.
             TypeError: A metric that the search reads is not a number.
         """
-        found = metrics_in(metrics)
+        found, system = metrics_in(metrics), self._system_metrics()
         first = self.progress.evaluations == 0
         for name in self.searched:
             if name in found.others:
                 raise TypeError(
                     f"{self._key_of(name)} was reported as a {found.others[name]}; report a number, such as loss.item()"
                 )
-            if name not in found.numbers and (first or name == self._metric):
+            if name not in {*found.numbers, *system} and (first or name == self._metric):
                 reported = sorted({**found.numbers, **found.others})
                 raise ValueError(f"{self._key_of(name)} is not reported; use one of {reported}")
         if found.others and not self._has_noted:
             self._has_noted = True
             others = ", ".join(f"{name} ({kind})" for name, kind in found.others.items())
             self.reporter.note(f"reported values that are not numbers are not recorded: {others}")
-        return found.numbers
+        return system | found.numbers
+
+    def _system_metrics(self) -> dict[str, float]:
+        """Measure this process if the search reads that, or from time to time; empty for a script, which has a process
+        of its own."""
+        seconds = self._seconds
+        is_needed = any(name.startswith("system/") for name in self.searched)
+        if not self._trains_here or (seconds - self._system_at < SYSTEM_EVERY_S and not is_needed):
+            return {}
+        self._system_at = seconds
+        return {name: value for name, value in system_metrics(device_in_use()).items() if math.isfinite(value)}
 
     def _key_of(self, metric: str) -> str:
         return f"search.metric={metric}" if metric == self._metric else f"{metric}, which the search reads,"
