@@ -159,8 +159,8 @@ def test_a_program_is_trained_in_stages_and_its_best_trials_again(tmp_path: Path
     done = run(
         written(tmp_path),
         *("conf=mine.yaml", "search/scheduler=none", "search.num_trials=2", "~space.task.arguments.kind"),
-        *("search.stages=[{overrides: [task.arguments.kind=cheap], num_trials: 2}]", "search.confirm=2"),
-        *("task.options.--seed='{seed}'", "cluster.num_cpus=2"),
+        *("search.stages=[{overrides: ['task.arguments.kind=cheap'], num_trials: 2}]", "search.confirm=2"),
+        *('task.options.--seed="{seed}"', "cluster.num_cpus=2"),
     )
     (stage,) = done.document["stages"]
     trained = [*stage["trials"], *done.document["trials"], *done.document["repeats"]]
