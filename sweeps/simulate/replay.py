@@ -18,6 +18,7 @@ from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.plan.stage import study_file
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, STOPS_IF_LONGER, DecisionLog
+from sweeps.search.trial_ids import trial_id
 from sweeps.texts.wording import counted
 
 
@@ -89,7 +90,7 @@ def _loaded(plan: Plan, journal: PlayedJournal, sampler: Any = None) -> optuna.S
 
 
 def replay(plan: Plan) -> Replay:
-    """Repeat all suggestions and decisions of a sweep.
+    """Repeat all suggestions and decisions of a sweep, and of its stages.
 
     Each point is sampled again from the study as it was when the point was sampled; if trials reported meanwhile, from
     the states that the sampler may have seen, until the point is the same. A new scheduler gets the reports
@@ -98,12 +99,19 @@ def replay(plan: Plan) -> Replay:
     Raises:
         UserError: The sweep's folder has no study, or its search has not begun.
     """
-    entries = read_journal(plan)
-    study = study_of(plan, entries)
-    suggestions, different = _suggestions(plan, entries, study)
-    decisions, unknown, differing = _decisions(plan, study)
-    given = len([trial for trial in study.get_trials(deepcopy=False) if trial.params]) - suggestions
-    return Replay(suggestions, given, decisions, unknown, different + differing)
+    plans = [*(plan.in_stage(stage.number) for stage in plan.stages), plan]
+    begun = [each for each in plans if (plan.folder / study_file(each.stage)).is_file()]
+    suggestions = given = decisions = unknown = 0
+    differences: list[str] = []
+    for each in begun or [plan]:
+        entries = read_journal(each)
+        study = study_of(each, entries)
+        sampled, different = _suggestions(each, entries, study)
+        decided, unrepeated, differing = _decisions(each, study)
+        suggestions, decisions, unknown = suggestions + sampled, decisions + decided, unknown + unrepeated
+        given += len([trial for trial in study.get_trials(deepcopy=False) if trial.params]) - sampled
+        differences += different + differing
+    return Replay(suggestions, given, decisions, unknown, differences)
 
 
 def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.Study) -> tuple[int, list[str]]:
@@ -125,15 +133,16 @@ def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.St
             if point == recorded:
                 break
         else:
-            different.append(f"{named(trial)} was suggested {recorded}, and is now {point}")
+            different.append(f"{_named(trial, plan)} was suggested {recorded}, and is now {point}")
         count += 1
     return count, different
 
 
 def _decisions(plan: Plan, study: optuna.Study) -> tuple[int, int, list[str]]:
     """Return the number of repeated decisions, the number of those that cannot be repeated, and the differences."""
+    stage = None if plan.stage is None else plan.stage.number
     scheduler, count, unknown, different = build_scheduler(plan, DecisionLog()), 0, 0, list[str]()
-    for number, event in DecisionLog(study).events:
+    for number, event in DecisionLog(study, named=lambda number: trial_id(number, stage)).events:
         again = scheduler.repeat(number, event)
         if again is None:
             unknown += 1
@@ -147,7 +156,7 @@ def _decisions(plan: Plan, study: optuna.Study) -> tuple[int, int, list[str]]:
     return count, unknown, different
 
 
-def named(trial: FrozenTrial) -> str:
-    """Return a trial's name for messages."""
-    number = trial.user_attrs.get(NUMBER)
-    return f"trial {number:04}" if number is not None else f"rejected sample {trial.number}"
+def _named(trial: FrozenTrial, plan: Plan) -> str:
+    """Return the name of a plan's trial for messages."""
+    number, stage = trial.user_attrs.get(NUMBER), None if plan.stage is None else plan.stage.number
+    return f"trial {trial_id(number, stage)}" if number is not None else f"rejected sample {trial.number}"

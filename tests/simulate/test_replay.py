@@ -17,6 +17,7 @@ from sweeps.files.checksums import parsed
 from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
+from sweeps.plan.stage import study_file
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.study_file import open_study_storage
@@ -51,19 +52,24 @@ def searched(
     """A plan whose search was recorded in its folder, as a sweep does."""
     plan = make_plan(["conf=digits", f"search.num_trials={trials}", *overrides], [], "recorded", "")
     plan.folder.mkdir(parents=True)
-    storage, _ = open_study_storage(plan.folder / STUDY_FILE)
+    search(plan, workers, limit_s, curves or Curves())
+    return plan
+
+
+def search(plan: Plan, workers: int, limit_s: float, curves: CurveSource) -> None:
+    """Record the search of a plan in its folder."""
+    storage, _ = open_study_storage(plan.folder / study_file(plan.stage))
     searcher = StudySearch(plan.space, storage=storage, study_name=plan.name, **searcher_options(plan))
     scheduler = build_scheduler(
         plan, DecisionLog(searcher.study), remaining_s=lambda: limit_s - simulation.usage.wall_s
     )
-    simulation = Simulation(searcher, scheduler, curves or Curves(), workers)
+    simulation = Simulation(searcher, scheduler, curves, workers)
     simulation.run()
-    return plan
 
 
 def stop_the_first(plan: Plan) -> None:
     """Change the first recorded decision of the scheduler: that trial was stopped."""
-    file = plan.folder / STUDY_FILE
+    file = plan.folder / study_file(plan.stage)
     file.write_text(without_checksums(file).replace('"stops": false', '"stops": true', 1))
 
 
@@ -133,6 +139,20 @@ def test_what_is_different_now_is_told() -> None:
     text = without_checksums(plan.folder / STUDY_FILE).replace('"recorded"', '"other"')
     (other.folder / STUDY_FILE).write_text(text)
     assert any("was suggested" in each for each in replay(other).differences)
+
+
+def test_the_decisions_of_stages_are_made_again_as_well() -> None:
+    stages = "search.stages=[{overrides: ['train.max_steps=150'], num_trials: 5}]"
+    plan = make_plan(["conf=digits", "search=optuna_asha", "search.num_trials=4", stages], [], "staged", "")
+    plan.folder.mkdir(parents=True)
+    search(plan.in_stage(1), 2, math.inf, Curves())
+    result = replay(plan)
+    assert (result.suggestions, result.given, result.differences) == (4, 1, [])  # its search has not begun
+    search(plan, 2, math.inf, Curves())
+    assert replay(plan).suggestions == 7
+    stop_the_first(plan.in_stage(1))
+    (difference,) = replay(plan).differences
+    assert difference.startswith("trial s1-0")
 
 
 def test_the_reasons_for_a_trial_are_told_with_what_was_known_then() -> None:

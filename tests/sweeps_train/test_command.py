@@ -155,6 +155,20 @@ def test_a_population_continues_from_checkpoints_of_its_best_programs(tmp_path: 
 
 
 @pytest.mark.slow
+def test_a_program_is_trained_in_stages_and_its_best_trials_again(tmp_path: Path) -> None:
+    done = run(
+        written(tmp_path),
+        *("conf=mine.yaml", "search/scheduler=none", "search.num_trials=2", "~space.task.arguments.kind"),
+        *("search.stages=[{overrides: ['task.arguments.kind=cheap'], num_trials: 2}]", "search.confirm=2"),
+        *('task.options.--seed="{seed}"', "cluster.num_cpus=2"),
+    )
+    (stage,) = done.document["stages"]
+    trained = [*stage["trials"], *done.document["trials"], *done.document["repeats"]]
+    assert {each["trial"]: each["state"] for each in trained if each["state"] != "finished"} == {}, done.err
+    assert done.document["confirmation"]["winner"] == done.document["best"]["trial"]
+
+
+@pytest.mark.slow
 def test_every_worker_starts_its_own_process_in_torchruns_environment(tmp_path: Path) -> None:
     task = """
 task:

@@ -27,9 +27,11 @@ from sweeps_train.command import run as module
 from sweeps_train.command.checkpoints import CheckpointWatch, put_back, put_into, set_aside
 from sweeps_train.command.command_line import command_line, words
 from sweeps_train.command.config_files import UnknownPath, read_document, write_files
+from sweeps_train.command.launch import Place
 from sweeps_train.command.placeholders import Template, config_values
 from sweeps_train.command.program import Program
-from sweeps_train.config import CommandTask
+from sweeps_train.command.run import TrialIdentity
+from sweeps_train.config import Checkpoint, CommandConfig, CommandTask
 from sweeps_train.config.command import ConfigFile, ProgramCheckpoints
 
 VALUES: dict[str, Any] = {"lr": 1e-05, "name": "a b; rm -rf /", "r": 8, "none": None, "flag": True, "list": [1, "x"]}
@@ -99,6 +101,13 @@ def test_a_placeholder_is_an_argument_or_else_a_value_of_the_config() -> None:
     values, unknown = config_values(program, {"lr": 2.0, "seed": 3, "train": {"lr": 4.0}})
     assert values == {"lr": 1.0, "train.lr": 4.0, "seed": 3, "rank": 4, "optimizer.beta": 0.9}
     assert unknown == ["nothing"]
+
+
+@pytest.mark.parametrize("trial", ["0003", "s1-0003", "0003r2"], ids=["search", "stage", "repeat"])
+def test_a_trial_of_a_stage_and_one_that_is_trained_again_have_a_number_for_the_program(trial: str) -> None:
+    config, folder = CommandConfig(task=task(), checkpoint=Checkpoint(), objectives=["loss"]), Path("program")
+    values = module._values(config, Place(0, 0, 0, 1, 1, 1, "", 0), folder, TrialIdentity("sweep", trial, 1), None)
+    assert (values["trial.number"], values["trial.id"], values["trial.name"]) == (3, trial, f"sweep-{trial}")
 
 
 # --- config files -------------------------------------------------------------------------------------------

@@ -38,8 +38,13 @@ class TrialIdentity:
 
     sweep: str
     trial: str
-    """Number of the trial as text: ``0003``."""
+    """Id of the trial: ``0003``, ``s1-0003`` in a stage, ``0003r2`` for a repeat."""
     attempt: int
+
+    @property
+    def number(self) -> int:
+        """Number of the trial within its search or stage; that of the repeated trial for a repeat."""
+        return int(self.trial.rpartition("-")[2].partition("r")[0])
 
 
 class ProgramFailed(RuntimeError):
@@ -151,7 +156,7 @@ def _values(
     """Return the values of all placeholders; config values take precedence."""
     files = {f"{FILES}{name}": str(folder / file_name(name, file)) for name, file in config.task.files.items()}
     return {
-        "trial.number": int(identity.trial),
+        "trial.number": identity.number,
         "trial.id": identity.trial,
         "trial.name": f"{identity.sweep}-{identity.trial}",
         "trial.folder": str(folder),
