@@ -155,7 +155,10 @@ def test_a_path_that_hydra_does_not_read_as_text_is_answered_with_its_written_fo
     [
         (["data.path=choice(ü.csv, b.csv)"], """'data.path=choice("ü.csv", b.csv)'"""),
         (["data.path=My", "Data/a.csv"], "'data.path=My Data/a.csv' for a value with a blank"),
-        (["task.arguments.größe=1"], "write this one in a YAML file"),
+        (["task.arguments.größe=choice(1, 2)"], "write this one in a YAML file"),
+        (["task.arguments.2x=1"], "begins with no digit; write this one in a YAML file"),
+        (["x.y=choice(null, [1, 2], [3])"], "'space.x.y={type: categorical, choices: [null, [1, 2], [3]]}'"),
+        (["x.y=hp.choice('y', [1, 2])"], "'x.y=choice(1, 2)'"),
         (["task.arguments.names=[ü, b]"], """'task.arguments.names=["ü", b]'"""),
         (["train.lr=interval(1e-5,"], "close each bracket"),
         (["train.lr = 0.1"], "write it without blanks around =: train.lr=0.1"),
