@@ -7,6 +7,7 @@ import numbers
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,11 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
     Raises:
         ConfigError: Some tokens are not overrides; the message has a line for each.
     """
+    if sys.flags.optimize:
+        raise ConfigError(
+            "PYTHONOPTIMIZE or python -O: Hydra reads overrides with steps inside of assertions, which this leaves "
+            "out; unset it"
+        )
     parser = override_parser()
     parsed: list[Override] = []
     mistakes: list[str] = []
