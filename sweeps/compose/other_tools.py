@@ -82,12 +82,18 @@ def hint_for_override(token: str) -> str | None:
     form = _form(name, log="log" in value[: found.start()] or _WITH_LOG.search(found["inside"]) is not None)
     if form is None:
         return None
-    if "suggest" in name:  # the first argument is Optuna's name of the parameter
+    if "suggest" in name or name.startswith("hp."):  # the first argument is the parameter's name
         del arguments[:1]
     path, is_space = key.strip().lstrip("+").removeprefix("space."), key.startswith("space.")
     ours = form.yaml if is_space or not form.override or "null" in arguments else form.override
-    text = ours.format(**_bounds(arguments), choices=", ".join(each.strip("[]") for each in arguments) or "A, B")
+    text = ours.format(**_bounds(arguments), choices=_without_brackets(", ".join(arguments)) or "A, B")
     return f"write '{'space.' if ours == form.yaml else ''}{path}={text}'{f' ({form.note})' if form.note else ''}"
+
+
+def _without_brackets(choices: str) -> str:
+    """Return the items of choices that are given as one list."""
+    outside = re.sub(r"\[[^][]*+\]", "", choices[1:-1])
+    return choices[1:-1] if choices[:1] == "[" and choices[-1:] == "]" and "]" not in outside else choices
 
 
 def _bounds(arguments: Sequence[str]) -> dict[str, str]:

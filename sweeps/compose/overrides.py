@@ -7,6 +7,7 @@ import numbers
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ FUNCTIONS = "choice|interval|range|glob|tag|int|float|sort|shuffle"
 """Functions of Hydra's grammar whose value is a range."""
 _RANGE = re.compile(rf"({FUNCTIONS})\(.*\)", re.DOTALL)
 MIXED = "choices are values, and one of these is a range; give one range alone, or values alone"
+_NO_KEY = re.compile(r"[^\w.\-/@+~]|(?<![\w\-])\d+[A-Za-z_\-]", re.ASCII)
 _PLAIN = re.compile(r"""[\w/\-\\+.$%*@?|: ]+|"[^"]*"|'[^']*'""", re.ASCII)
 """Text that Hydra reads without quotes, or with quotes of its own."""
 
@@ -42,6 +44,11 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
     Raises:
         ConfigError: Some tokens are not overrides; the message has a line for each.
     """
+    if sys.flags.optimize:
+        raise ConfigError(
+            "PYTHONOPTIMIZE or python -O: Hydra reads overrides with steps inside of assertions, which this leaves "
+            "out; unset it"
+        )
     parser = override_parser()
     parsed: list[Override] = []
     mistakes: list[str] = []
@@ -102,8 +109,8 @@ def _explained(token: str, reason: str, before: Sequence[Override]) -> str:
     what = f"{token!r} is not an override ({reason})"
     if "Sweep is incompatible with" in reason:
         return f"{token!r}: {MIXED}"
-    if (quoted := _quoted_items(value)) is not None:
-        return f"{what}; quote texts with such characters: {shlex.quote(f'{key}={quoted}')}"
+    if (fix := _fix_of_key(key, value) if equals else None) or (fix := _fix_of_items(key, value)):
+        return f"{what}{fix}"
     if (hint := hint_for_override(token)) is not None:
         has_null = _RANGE.search(token) is not None and "null" in token  # Hydra's grammar allows none there
         return f"{token!r} {'has a null in a range' if has_null else 'is the notation of another tool'}; {hint}"
@@ -117,14 +124,22 @@ def _explained(token: str, reason: str, before: Sequence[Override]) -> str:
     return f"{what}{_fix(key, value, reason)}"
 
 
+def _fix_of_key(key: str, value: str) -> str | None:
+    """Explain how to write a key that Hydra's grammar does not accept; None for any other."""
+    named = re.sub(r"\.\.+", ".", key.strip().strip("."))
+    if _NO_KEY.search(named):
+        return (
+            ": each name of a key on the command line has letters of ASCII, digits, '_' and '-', and begins with no "
+            "digit; write this one in a YAML file"
+        )
+    if key == named:
+        return None
+    without = "blanks around =" if key != key.strip() else "empty names between dots"
+    return f"; write it without {without}: {shlex.quote(f'{named}={value.strip()}')}"
+
+
 def _fix(key: str, value: str, reason: str) -> str:
     """Explain how to write a value that Hydra's grammar does not accept."""
-    if not key.isascii():
-        return ": a key on the command line has letters of ASCII only; write this one in a YAML file"
-    named = re.sub(r"\.\.+", ".", key.strip().strip("."))
-    if key != named:
-        without = "blanks around =" if key != key.strip() else "empty names between dots"
-        return f"; write it without {without}: {shlex.quote(f'{named}={value.strip()}')}"
     if value.startswith("="):
         single = f"{key}={value.lstrip('= ')}"
         return f"; write one =: {shlex.quote(single)}"
@@ -152,14 +167,15 @@ def _without_slash(key: str, value: str) -> str:
     return shlex.quote(f"{'.'.join(sections[:first])}={value}")
 
 
-def _quoted_items(value: str) -> str | None:
-    """Return ``choice(...)`` or a list with quotes around the strings that need them; None if no string needs them."""
+def _fix_of_items(key: str, value: str) -> str | None:
+    """Explain which strings of ``choice(...)`` or a list need quotes; None if none does."""
     found = re.fullmatch(r"\s*(choice\(|\[)(.*)([)\]])\s*", value, re.DOTALL)
     if found is None or re.search(r"[\[{]", found[2]):
         return None
     items = [each.strip() for each in found[2].split(",")]
     written = [each if _PLAIN.fullmatch(each) else _written(each) for each in items]
-    return f"{found[1]}{', '.join(written)}{found[3]}" if written != items else None
+    quoted = shlex.quote(f"{key}={found[1]}{', '.join(written)}{found[3]}")
+    return f"; quote texts with such characters: {quoted}" if written != items else None
 
 
 def _check_choices(override: Override) -> None:

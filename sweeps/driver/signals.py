@@ -1,5 +1,5 @@
-"""Handling of Ctrl-C, SIGTERM and SIGUSR1 by the driver: trials save their state and stop; a second signal ends it at
-once."""
+"""Handling of Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 by the driver: trials save their state and stop; a second signal ends
+it at once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LeaveNow(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let Ctrl-C, SIGTERM and SIGUSR1 end the driver while it starts or finishes; during the search
+    """Let Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 end the driver while it starts or finishes; during the search
     ``ShutdownSignals`` handles them."""
     with _handling(_leave_when_safe):
         yield
@@ -116,8 +116,9 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # SIGUSR1 is how Slurm and SGE announce a time limit.
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM)
+    # SIGUSR1 is how Slurm and SGE announce a time limit, SIGHUP the end of a terminal, which nohup lets be ignored.
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM]
+    numbers += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else []
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

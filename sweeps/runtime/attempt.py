@@ -214,6 +214,11 @@ class Attempt:
             self._has_waited = True
             self._publish(Waiting(self.trial, self.number))
 
+    @property
+    def finished(self) -> list[int]:
+        """Ranks of the workers that have finished with the trial."""
+        return sorted(self._memory_mib)
+
     def worker_finished(self, rank: int, num_workers: int, memory_mib: float, saved_step: int | None = None) -> None:
         """Count a worker that has finished with the trial; the attempt ends with the last one."""
         self._memory_mib[rank] = memory_mib

@@ -12,9 +12,9 @@ from typing import Any
 import ray
 
 from sweeps.compat.ray_train_workers import execute
-from sweeps.runtime.attempt import Attempt, Phase
+from sweeps.runtime.attempt import Attempt, Phase, with_errors
 from sweeps.runtime.events import Ended
-from sweeps.runtime.native_stacks import ask_for_stacks, hang_error
+from sweeps.runtime.native_stacks import ask_for_stacks, hang_error, named
 from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.worker_error import WorkerError
 
@@ -27,16 +27,19 @@ RECORDS_WITHIN_S = 10.0
 
 
 async def hang_end(attempt: Attempt, slot: SlotQueue, silent_s: float) -> Ended:
-    """Return the end of an attempt whose workers hang, with a diagnosis of each worker."""
+    """Return the end of an attempt whose workers hang, with a diagnosis of each worker; an error of one of them, whose
+    end the others have not noticed, is the cause."""
     starting = attempt.phase is Phase.STARTING
     reason = "its workers do not start; other programs may use their resources" if starting else "its workers hang"
+    if attempt.finished:
+        reason += f"; {named(attempt.finished)} returned before, and what they wait for may need all workers"
     message = f"no report for {silent_s:.0f} s: {reason}"
     end = Ended(attempt.trial, attempt.number, message)
     if (group := slot.group).processes:
         error = await diagnose_hang(message, group.processes, group.locations, attempt.log_folder)
         records = await flight_records(group.workers)
-        end = replace(end, error=error.described, failure=error, flight_records=records)
-    return end
+        end = replace(end, error=error.described, others=(error,), flight_records=records)
+    return with_errors(end, list(attempt.errors.values()), attempt.log_folder)
 
 
 async def diagnose_hang(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from sweeps.provenance.redacted_text import redacted_error
@@ -30,6 +31,7 @@ def train_in_lanes(config: dict[str, Any]) -> None:
 
     take_resources()
     write_open_files_at_exit()
+    del sys.argv[1:]  # Ray's options, which argparse in users' code would take for its own
     slot, broker, lanes = config["slot"], config["broker"], config["lanes"]
     context = ray.train.get_context()
     rank, num_workers = context.get_world_rank(), context.get_world_size()

@@ -58,7 +58,7 @@ def hang_error(
         if (frame := _training_frame(dump)) is not None:
             ranks_by_frame.setdefault(str(frame), []).append(rank)
     by_rank = sorted(ranks_by_frame.items(), key=lambda each: each[1])
-    found = "; ".join(f"{_workers(ranks)} at {frame}" for frame, ranks in by_rank)
+    found = "; ".join(f"{named(ranks)} at {frame}" for frame, ranks in by_rank)
     return WorkerError(
         kind="hang",
         type="Hang",
@@ -110,7 +110,8 @@ def _training_frame(stacks: str) -> Frame | None:
     return None
 
 
-def _workers(ranks: Sequence[int]) -> str:
+def named(ranks: Sequence[int]) -> str:
+    """Return workers in words, by their ranks."""
     if len(ranks) == 1:
         return f"worker {ranks[0]}"
     return f"workers {', '.join(map(str, ranks))}" if len(ranks) <= 4 else f"{len(ranks)} workers"

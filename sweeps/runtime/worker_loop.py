@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,7 @@ def train_assignments(config: dict[str, Any]) -> None:
 
     take_resources()
     write_open_files_at_exit()
+    del sys.argv[1:]  # Ray's options, which argparse in users' code would take for its own
     slot, broker = config["slot"], config["broker"]
     context = ray.train.get_context()
     rank, num_workers = context.get_world_rank(), context.get_world_size()

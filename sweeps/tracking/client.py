@@ -9,6 +9,7 @@ import re
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -287,6 +288,8 @@ def _prepare() -> None:
     if decodes_paths():
         make_folders_of_decoded_paths()
 
+    # MLflow's tables have it; where warnings are errors, there would be no store.
+    warnings.filterwarnings("ignore", message="The ``noload`` loader strategy is deprecated")
     # The migrations of a new SQLite store; and MLflow logs each failed write with a traceback, then raises it.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)

@@ -15,7 +15,7 @@ from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.validate.estimator_checks import check_library
 from sweeps.validate.model_checks import check_installed
-from sweeps.validate.source_checks import at_module_level, find_module, is_plain_value, parsed
+from sweeps.validate.source_checks import at_module_level, find_definition, find_module, is_plain_value, parsed
 from sweeps_train.config import CausalLM, CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask
 
 SEARCHED = ("_target_", "model.path")
@@ -46,16 +46,12 @@ def check_targets(config: SweepConfig) -> None:
         ConfigError: An import path or a local file does not exist.
     """
     for key, section in (("task", config.task), ("model", config.model), ("data", config.data)):
-        if isinstance(section, FunctionTask) and section.framework == "script":
-            _check_script(section.target)
-        elif isinstance(section, FunctionTask | EstimatorTask | CustomModel | CustomData):
+        if isinstance(section, FunctionTask):
+            _check_function(section)
+        elif isinstance(section, EstimatorTask | CustomModel | CustomData):
             if isinstance(section, EstimatorTask):
                 check_library(section)
-            if isinstance(section, FunctionTask) and section.framework == "lightning":
-                check_installed("task.framework=lightning", "Lightning", "lightning")
             check_target(f"{key}._target_", section.target)
-            for name, each in section.datasets.items() if isinstance(section, FunctionTask) else ():
-                check_target(f"task.datasets.{name}._target_", each.target)
         elif isinstance(section, CausalLM):
             _check_path("model.path", section.path)
     if config.train is not None and isinstance(config.train.optimizer, CustomOptimizer):
@@ -97,6 +93,32 @@ def check_target(key: str, target: str) -> None:
         raise ConfigError(f"{key}={target}: is a plain value in {spec.origin}; give the path of a function or class")
 
 
+def _check_function(task: FunctionTask) -> None:
+    """Check the code of a task, and of its data sets."""
+    if task.framework == "script":
+        _check_script(task.target)
+        return
+    if task.framework == "lightning":
+        check_installed("task.framework=lightning", "Lightning", "lightning")
+    check_target("task._target_", task.target)
+    _check_call(task.target)
+    for name, each in task.datasets.items():
+        check_target(f"task.datasets.{name}._target_", each.target)
+
+
+def _check_call(target: str) -> None:
+    """Check that a call of a function runs it."""
+    found = find_definition(target)
+    if found is None or isinstance(found.node, ast.ClassDef) or found.node.decorator_list:
+        return
+    is_async = isinstance(found.node, ast.AsyncFunctionDef)
+    if is_async or any(isinstance(node, ast.Yield | ast.YieldFrom) for node in at_module_level(found.node)):
+        kind, fix = ("async", "call asyncio.run in it") if is_async else ("a generator", "remove its yield")
+        raise ConfigError(
+            f"task._target_={target}: is {kind}, so that a call of it runs nothing; write a plain function, and {fix}"
+        )
+
+
 def _import_path(target: str) -> str:
     """Return the import path that a file (``src/net.py``) or ``package.module:name`` stands for."""
     module, _, name = target.partition(":")
@@ -115,7 +137,7 @@ def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
     assigned = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
     for node in at_module_level(tree):
         match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 defined.add(name)
             case ast.ImportFrom(names=aliases):
                 defined |= {alias.asname or alias.name for alias in aliases}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +157,10 @@ def test_a_path_that_hydra_does_not_read_as_text_is_answered_with_its_written_fo
     [
         (["data.path=choice(ü.csv, b.csv)"], """'data.path=choice("ü.csv", b.csv)'"""),
         (["data.path=My", "Data/a.csv"], "'data.path=My Data/a.csv' for a value with a blank"),
-        (["task.arguments.größe=1"], "write this one in a YAML file"),
+        (["task.arguments.größe=choice(1, 2)"], "write this one in a YAML file"),
+        (["task.arguments.2x=1"], "begins with no digit; write this one in a YAML file"),
+        (["x.y=choice(null, [1, 2], [3])"], "'space.x.y={type: categorical, choices: [null, [1, 2], [3]]}'"),
+        (["x.y=hp.choice('y', [1, 2])"], "'x.y=choice(1, 2)'"),
         (["task.arguments.names=[ü, b]"], """'task.arguments.names=["ü", b]'"""),
         (["train.lr=interval(1e-5,"], "close each bracket"),
         (["train.lr = 0.1"], "write it without blanks around =: train.lr=0.1"),
@@ -171,6 +176,13 @@ def test_a_token_that_is_no_override_is_answered_with_how_to_write_it(tokens: li
     with pytest.raises(ConfigError) as raised:
         parse_overrides(tokens)
     assert words in str(raised.value)
+
+
+def test_python_without_assertions_is_refused_since_hydra_would_read_other_values() -> None:
+    code = "from sweeps.compose.overrides import parse_overrides; parse_overrides(['seed=range(1, 3)'])"
+    done = subprocess.run([sys.executable, "-O", "-c", code], check=False, capture_output=True, text=True)
+    assert "ConfigError: PYTHONOPTIMIZE or python -O: " in done.stderr
+    assert "unset it" in done.stderr
 
 
 def test_a_file_with_a_comma_in_its_name_is_not_searched_as_two(working_folder: Path) -> None:

@@ -47,7 +47,16 @@ def test_sigterm_in_the_middle_of_a_fork_ends_the_driver_after_it() -> None:
     assert (done.stdout, done.stderr) == ("", "WARNING:root:left\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_the_end_of_a_terminal_that_nohup_lets_be_ignored_ends_no_sweep() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ended_by_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_that_comes_while_logging_holds_its_lock_waits_for_its_release(number: signal.Signals) -> None:
     class Lock:
         """A lock in whose release a signal arrives."""

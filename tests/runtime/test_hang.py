@@ -144,6 +144,27 @@ async def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(mo
     assert "its workers hang" in ended.error
 
 
+async def test_the_error_of_a_worker_is_the_cause_and_not_the_hang_of_those_that_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failed = WorkerError("exception", "ValueError", "too few rows", rank=1, num_workers=2, node="a", traceback="")
+
+    async def fails(broker: Broker) -> None:
+        await broker.worker_failed("0000", 1, failed)
+
+    end, _ = await diagnosed_while_it_ends(monkeypatch, fails, WorkerActor("{}"), WorkerActor("{}"))
+    assert end.failure == failed
+    assert [each.kind for each in end.others] == ["hang"]
+
+
+async def test_a_worker_that_has_returned_is_named_where_the_others_hang() -> None:
+    broker = await begun()
+    await broker.post(Started("0000", 1, 0))
+    await broker.worker_finished("0000", 1, 1, 2, 100.0)
+    ended: Any = await asyncio.wait_for(broker.next_outcome("0000", 0.1), 10)
+    assert "its workers hang; worker 1 returned before" in ended.end.error
+
+
 async def test_a_trial_that_ends_while_its_workers_are_asked_for_their_stacks_has_ended_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

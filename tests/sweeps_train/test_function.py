@@ -17,9 +17,12 @@ from sweeps_train.frameworks.bound_function import bind_function
 pytestmark = pytest.mark.timeout(600)
 
 USERS = """
-import json, os, tempfile
+import argparse, json, os, tempfile
 from pathlib import Path
 import ray.train
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=6)
 
 def train(config):
     rank, fault = ray.train.get_context().get_world_rank(), config["fault"]
@@ -37,7 +40,7 @@ def train(config):
         fault_file.write_text(fault)
     epoch = start
     try:
-        for epoch in range(start, 6):
+        for epoch in range(start, parser.parse_args().epochs):  # a script's defaults, and no options of Ray's processes
             if fault == "dies" and epoch == 3 and start == 0 and rank == 1:
                 os.kill(os.getpid(), 9)
             try:

@@ -520,7 +520,7 @@ def test_values_of_other_metrics_are_written_where_the_first_metrics_are_refused
 
 
 @pytest.mark.slow  # MLflow makes a database
-def test_nothing_of_mlflows_own_is_printed(tmp_path: Path) -> None:
+def test_nothing_of_mlflows_own_is_printed_or_an_error_where_warnings_are(tmp_path: Path) -> None:
     code = (
         "import logging; logging.basicConfig(level=logging.INFO)\n"
         "from sweeps.config.objectives import Objectives\n"
@@ -534,7 +534,7 @@ def test_nothing_of_mlflows_own_is_printed(tmp_path: Path) -> None:
         "r.close('finished')"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / "mlruns" / "1").is_dir()

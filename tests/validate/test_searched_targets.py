@@ -105,6 +105,21 @@ def test_a_plain_value_is_no_target() -> None:
     planned(*FUNCTION)
 
 
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("async def A(config): ...\n", "is async, .* call asyncio.run in it"),
+        ("def A(config):\n    def b(): return config\n    yield b()\n", "is a generator, .* remove its yield"),
+    ],
+)
+def test_a_function_whose_call_runs_nothing_is_refused(source: str, words: str) -> None:
+    Path("net.py").write_text(source, encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"^task\._target_=net\.A: {words}"):
+        planned(*FUNCTION)
+    Path("net.py").write_text("def A(config):\n    def b(): yield config\n    return [*b()]\n", encoding="utf-8")
+    planned(*FUNCTION)
+
+
 def test_a_function_without_arguments_is_one_mistake_for_all_values_of_the_space() -> None:
     Path("net.py").write_text("def A(): ...\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"^task._target_=net.A: takes no arguments.*") as caught:
