@@ -91,7 +91,7 @@ def system_metrics(device: torch.device) -> dict[str, float]:
 
 def device_in_use() -> torch.device:
     """Return the GPU that code of a user has begun to use in this process, otherwise the CPU."""
-    return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")
+    return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]
 
 
 def _read(name: str, reading: Callable[[], float]) -> float:
