@@ -175,7 +175,7 @@ def test_a_loaded_sweep_is_a_dictionary_warns_of_an_unknown_metric_takes_numbers
         ("reproduce(loaded)", "must be the name of one sweep"),
         (
             "compare(['first', 'second'])",
-            r"sweep=\['first', 'second'\]: must be .*functions of several take them one by one",
+            r"sweep=\['first', 'second'\]: must be .*functions of several sweeps take each name as an argument",
         ),
         ("stop(None)", "sweep=None: must be the name of one sweep"),
         ("clean(loaded, dry_run=True)", "there is no sweep <first: .*; use first"),
