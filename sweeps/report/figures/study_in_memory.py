@@ -59,7 +59,8 @@ def _scaled(trials: Sequence[FrozenTrial], objective: int) -> list[FrozenTrial]:
     ranks = _ranks(trials, objective)
     made = []
     for trial in trials:
-        params, own = {}, {}
+        params: dict[str, Any] = {}
+        own: dict[str, BaseDistribution] = {}
         for name, distribution in trial.distributions.items():
             value = trial.params[name]
             if isinstance(distribution, CategoricalDistribution):
