@@ -31,7 +31,7 @@ def explained(error: WorkerError, log_folder: str) -> WorkerError:
     """Return a lost worker's error, with the reason found in its log if there is one."""
     text = last_start(log_folder, error.rank)
     worker = f"worker {error.rank} on {error.node}"
-    if text is None:
+    if text is None or not error.node:  # without a node, it is the process that runs the group
         return error
     crashes = list(_FATAL.finditer(text))
     if crashes:

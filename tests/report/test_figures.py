@@ -392,6 +392,21 @@ def test_whole_numbers_are_no_more_important_than_real_numbers_that_change_the_v
     )
 
 
+@pytest.mark.parametrize(("choices", "share"), [(3, 0.67), (20, 0.52)])
+def test_choices_however_many_are_as_important_as_real_numbers_that_change_the_value_as_much(
+    choices: int, share: float
+) -> None:
+    chance = random.Random(0)
+    points = [{"data": f"d{7 * number % choices}", "x": chance.random()} for number in range(60)]
+    made = searched(points, lambda point: int(point["data"][1:]) / (choices - 1) + point["x"])
+    space = {
+        "data": {"type": "categorical", "choices": [f"d{number}" for number in range(choices)]},
+        "x": {"type": "float", "low": 0, "high": 1},
+    }
+    found = importances(replace(made, config=yaml.safe_dump({"space": space})), 0)
+    assert found["fANOVA"]["data"] == pytest.approx(share, abs=0.12)
+
+
 def test_values_whose_sum_is_infinite_have_no_importance_instead_of_ending_the_report() -> None:
     chance = random.Random(0)
     points = [{"x": chance.random(), "y": chance.random()} for _ in range(24)]

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,8 @@ with log.of_trial(sys.argv[1]):
     assert (
         error.message == "worker 1 on vm was lost: its process was killed, as when memory runs out, or called os._exit"
     )
+    owner = replace(lost(), node="", message="the process that runs its worker group was lost: killed")
+    assert explained(owner, str(tmp_path)) == owner
 
 
 def test_lines_are_in_the_file_while_the_worker_runs(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import gc
 import io
 import logging
 import os
+import socket
 import sys
 import warnings
 from collections.abc import Callable
@@ -44,6 +45,8 @@ def settings() -> Settings:
         "warnings": [*warnings.filters],
         "errors": np.geterr(),
         "collects": gc.isenabled(),
+        "recursion": sys.getrecursionlimit(),
+        "sockets": socket.getdefaulttimeout(),
     }
 
 
@@ -88,6 +91,8 @@ class FullDisk(logging.FileHandler):
         lambda: warnings.simplefilter("error"),
         lambda: np.seterr(all="raise"),
         gc.disable,
+        lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 1),
+        lambda: socket.setdefaulttimeout(0.001),
     ],
 )
 def test_settings_are_as_before_also_after_an_error(

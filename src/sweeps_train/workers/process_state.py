@@ -6,9 +6,10 @@ import contextlib
 import gc
 import logging
 import os
+import socket
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,40 +19,46 @@ import torch
 from sweeps_train.compat.accelerate import restore_settings, settings
 from sweeps_train.devices.numerics import algorithms_restored, precision_restored
 
+_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
+    (Path.cwd, os.chdir),
+    (sys.getrecursionlimit, sys.setrecursionlimit),
+    (socket.getdefaulttimeout, socket.setdefaulttimeout),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+)
+"""Functions that return and set a setting of the process."""
+
 
 @contextlib.contextmanager
 def process_state_restored() -> Iterator[None]:
-    """Restore environment variables, the working folder, the standard streams, Python's logging and filters of
-    warnings, and the global settings of NumPy, torch and Accelerate after a ``with`` block, and discard what torch
-    compiled in it.
+    """Restore environment variables, the working folder, the standard streams, Python's logging, recursion limit,
+    timeout of sockets and filters of warnings, and the global settings of NumPy, torch and Accelerate after a ``with``
+    block, and discard what torch compiled in it.
 
     Libraries change these, too: Hugging Face Accelerate sets a variable that makes later trainings use FSDP, and
     Lightning removes the variable with the number of workers. Torch stops compiling a function after some
     recompilations.
     """
-    environment, folder = dict(os.environ), Path.cwd()
+    environment = dict(os.environ)
     streams = {name: getattr(sys, name) for name in ("stdout", "stderr")}
-    number, threads = torch.get_default_dtype(), torch.get_num_threads()
-    device = torch.get_default_device()
-    has_gradients, finds_anomalies = torch.is_grad_enabled(), torch.is_anomaly_enabled()
-    accelerate = settings()
+    found = [(get(), put) for get, put in _SETTINGS]
+    device, accelerate = torch.get_default_device(), settings()
     handlers, level, collects = _handlers(), logging.getLogger().level, gc.isenabled()
     try:
         with precision_restored(), algorithms_restored(), _warnings_restored(), np.errstate():
             yield
     finally:
         _restore_environment(environment)
-        os.chdir(folder)
+        for value, put in found:
+            put(value)
         _restore_streams(streams)
         _restore_handlers(handlers)
         logging.getLogger().setLevel(level)
         (gc.enable if collects else gc.disable)()
-        torch.set_default_dtype(number)
-        torch.set_num_threads(threads)
         if torch.get_default_device() != device:
             torch.set_default_device(None if device.type == "cpu" else device)
-        torch.set_grad_enabled(has_gradients)
-        torch.autograd.set_detect_anomaly(finds_anomalies)
         if "torch._dynamo" in sys.modules:
             torch.compiler.reset()
         restore_settings(accelerate)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
 
 from sweeps.config.space import CategoricalDistribution as Choice
 from sweeps.config.space import Distribution
@@ -26,11 +28,12 @@ LOG_ABOVE = 300
 """Ratio of the highest to the lowest value from which an axis is logarithmic if the config is unknown."""
 
 
-def build_study(data: ReportData, trials: Sequence[TrialRecord], *, scaled: bool = False) -> optuna.Study:
+def build_study(data: ReportData, trials: Sequence[TrialRecord], *, scaled_for: int | None = None) -> optuna.Study:
     """Study of trials with values; a pruned trial's value is the best that it reported.
 
-    Parameters have their short names and the config's ranges, widened to hold all tried values. If ``scaled``, numbers
-    are replaced by their positions from 0 to 1 on the axis, which is logarithmic if they are sampled so.
+    Parameters have their short names and the config's ranges, widened to hold all tried values. If ``scaled_for`` is
+    an objective, numbers are replaced by their positions from 0 to 1 on the axis, which is logarithmic if they are
+    sampled so, and choices by their ranks by the mean of the objective.
     """
     minimize, maximize = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
     verbosity = optuna.logging.get_verbosity()
@@ -46,14 +49,40 @@ def build_study(data: ReportData, trials: Sequence[TrialRecord], *, scaled: bool
         known = {path: value for path, value in trial.params.items() if path in distributions}
         params = {data.names[path]: labels[path](value) for path, value in known.items()}
         own = {data.names[path]: distributions[path] for path in known}
-        if scaled:
-            for name, distribution in own.items():
-                if not isinstance(distribution, CategoricalDistribution):
-                    axis = ParameterAxis(distribution)
-                    params[name], own[name] = axis.fraction(axis.position(params[name])), FloatDistribution(0.0, 1.0)
         made.append(optuna.create_trial(params=params, distributions=own, values=list(trial.all_values())))
-    study.add_trials(made)
+    study.add_trials(made if scaled_for is None else _scaled(made, scaled_for))
     return study
+
+
+def _scaled(trials: Sequence[FrozenTrial], objective: int) -> list[FrozenTrial]:
+    """Trials whose parameters are numbers on a linear scale."""
+    ranks = _ranks(trials, objective)
+    made = []
+    for trial in trials:
+        params: dict[str, Any] = {}
+        own: dict[str, BaseDistribution] = {}
+        for name, distribution in trial.distributions.items():
+            value = trial.params[name]
+            if isinstance(distribution, CategoricalDistribution):
+                params[name], own[name] = ranks[name][value], IntDistribution(0, len(ranks[name]) - 1)
+            else:
+                axis = ParameterAxis(distribution)
+                params[name], own[name] = axis.fraction(axis.position(value)), FloatDistribution(0.0, 1.0)
+        made.append(optuna.create_trial(params=params, distributions=own, values=trial.values))
+    return made
+
+
+def _ranks(trials: Sequence[FrozenTrial], objective: int) -> dict[str, dict[Any, int]]:
+    """Rank of each tried choice by the mean of the objective, by name of the parameter."""
+    values: dict[str, dict[Any, list[float]]] = {}
+    for trial in trials:
+        for name, distribution in trial.distributions.items():
+            if isinstance(distribution, CategoricalDistribution):
+                values.setdefault(name, {}).setdefault(trial.params[name], []).append(trial.values[objective])
+    return {
+        name: {choice: rank for rank, choice in enumerate(sorted(found, key=lambda each: fmean(found[each])))}
+        for name, found in values.items()
+    }
 
 
 def distribution_of(data: ReportData, path: str) -> BaseDistribution:
