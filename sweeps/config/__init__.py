@@ -250,7 +250,7 @@ class SweepConfig:
     def warm(self) -> bool:
         """Whether worker processes are reused for the next trial."""
         if self.scaling.isolation == "auto":
-            return not isinstance(self.task, FunctionTask) or self.task.framework == "script"  # in its own process
+            return not isinstance(self.task, FunctionTask)
         return self.scaling.isolation == "warm"
 
     @property

@@ -91,7 +91,7 @@ class Scaling:
     share. Default: a trial's workers evaluate."""
     isolation: Literal["auto", "warm", "process"] = "auto"
     """``warm``: worker processes are reused, and the next trial starts in them within milliseconds; ``process``: every
-    trial has new ones; auto: warm, but process for a user's function, trainer or module."""
+    trial has new ones; auto: warm for built-in tasks, process for a user's function."""
     trials_per_group: Annotated[PositiveInt | Literal["auto"], Reach.NOTHING] = 1
     """Number of trials that one group of workers trains at a time on one frozen base model, each with its own adapters:
     for LoRA of ``task=causal_lm`` with ``strategy=ddp`` or ``fsdp``. This uses processors that one small batch leaves

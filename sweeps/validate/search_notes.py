@@ -127,7 +127,13 @@ def _sampler_notes(search: Search) -> Iterator[str]:
 
 
 def _new_processes(config: SweepConfig) -> Iterator[str]:
-    if not config.warm and config.scaling.isolation == "auto" and config.search.num_trials > 1:
+    if isinstance(config.task, FunctionTask) and config.scaling.isolation == "auto" and config.search.num_trials > 1:
+        if config.task.framework == "script":
+            yield (
+                "scaling.isolation=auto: each trial starts new workers, which import Ray and torch again; "
+                "scaling.isolation=warm reuses them, and the script still has a process of its own"
+            )
+            return
         yield (
             "scaling.isolation=auto: each trial of a function starts new processes, which import its libraries again; "
             "scaling.isolation=warm reuses them, for a function that leaves nothing behind in its process"

@@ -39,7 +39,7 @@ def test_a_project_of_each_kind_makes_a_plan_as_it_is_written(
     monkeypatch.chdir(working_folder / "mine")
     plan = planned("conf=mine", folders=[Path("conf")])
     assert plan.space
-    told = ["scaling.isolation=auto"] if kind in ("function", "huggingface", "lightning") else []
+    told = ["scaling.isolation=auto"] if kind in ("function", "huggingface", "lightning", "script") else []
     assert [note.partition(":")[0] for note in plan.notes] == told
     own_values = plan.points.lookup("search.num_trials")
     assert own_values == 8
