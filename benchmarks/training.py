@@ -1,6 +1,6 @@
 """Speed, memory and start-up of our loop on CPUs, beside a loop written by hand and Hugging Face's ``Trainer``.
 
-    python benchmarks/training.py --write docs/training.md
+    python benchmarks/training.py --write benchmarks/measurements.md
 
 takes about a quarter of an hour on two idle cores. All three train the same model on the same data with the same split,
 without Ray. After all have started, they run in turns of a second or two, in the order ABCCBA. ``--quick`` shows in
