@@ -288,15 +288,16 @@ class SweepConfig:
         if self.search.value == "last":  # reports are not compared, so the newest checkpoint is the best one
             # With times, evaluations save checkpoints only for the best.
             checkpoint = replace(checkpoint, keep=["best", "last"] if checkpoint.follows_times else ["last"])
+        needed = _measured([*self.search.metrics, *self.search.limits])
         if isinstance(self.task, EstimatorTask):
             assert isinstance(self.data, TableData)
-            return EstimatorConfig(task=self.task, data=self.data, checkpoint=checkpoint, seed=self.seed)
+            return EstimatorConfig(task=self.task, data=self.data, checkpoint=checkpoint, seed=self.seed, needed=needed)
         if isinstance(self.task, FunctionTask):
             return FunctionConfig(
                 task=self.task,
                 checkpoint=checkpoint,
                 seed=self.seed,
-                needed=_measured([*self.search.metrics, *self.search.limits]),
+                needed=needed,
             )
         if isinstance(self.task, CommandTask):
             return CommandConfig(

@@ -14,6 +14,8 @@ from sweeps.scaffold.printed_lines import printed_patterns
 from sweeps.scaffold.syntax import name_of
 
 Style = Literal["argparse", "dataclass", "hydra", "globals"]
+OF_A_LAUNCHED_SCRIPT = ("dumps(", "SWEEPS_", "init_process_group", "LOCAL_RANK", "Accelerator(")
+"""Texts in the source of a script that prints JSON after all, or that runs under torchrun, as programs do not."""
 METRIC_NAMES = ("accuracy", "acc", "f1", "auc", "score", "reward", "loss", "error", "perplexity", "rmse", "mae")
 
 
@@ -75,8 +77,10 @@ def read_script(path: Path) -> ScriptOptions:
     metrics, sources, words = printed_metrics(tree), list[dict[str, str]](), list[str]()
     if hydra is not None and not metrics:
         metrics, sources, words = hydra_options.lightning_log(path, hydra, unique)
-    is_flat = not any("." in option.name for option in unique)  # else a launcher passes them, which no program has
-    if not metrics and (is_flat or style == "hydra"):
+    is_launched = any("." in option.name for option in unique) or any(
+        text in path.read_text(encoding="utf-8", errors="replace") for text in OF_A_LAUNCHED_SCRIPT
+    )
+    if not metrics and (style in ("hydra", "globals") or not is_launched):
         metrics, sources = printed_patterns(tree, METRIC_NAMES)
     checkpoint = globals_options.checkpoint_file(tree) if style == "globals" else ""
     return ScriptOptions(style, unique, metrics, sources, checkpoint, words, notes)

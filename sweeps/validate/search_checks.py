@@ -3,10 +3,10 @@ task and the cluster. Imports none of the search libraries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from sweeps.compose import Composition
-from sweeps.config import AnyTask, SweepConfig, UserTask
+from sweeps.config import SweepConfig, UserTask
 from sweeps.config.schedulers import (
     AshaScheduler,
     AutomaticScheduler,
@@ -31,7 +31,7 @@ from sweeps.validate.estimator_checks import known_metrics
 from sweeps.validate.scaling_checks import pool_mistakes
 from sweeps.validate.stage_checks import stage_mistakes
 from sweeps.validate.warm_start_checks import warm_start_mistakes
-from sweeps_train.config import ClassificationTask, CommandTask, EstimatorTask, FunctionTask, TableData
+from sweeps_train.config import ClassificationTask, CommandTask, EstimatorTask, TableData
 from sweeps_train.tables.metrics import POSITIVE_METRICS
 
 NEED_WHOLE_TRIALS = ("tpe", "bohb", "curves", "predicted", "gp", "cmaes", "nsga2", "nsga3")
@@ -53,8 +53,7 @@ SYSTEM_METRICS = (
     "system/gpu_memory_mib",
     "system/gpu_memory_reserved_mib",
 )
-"""Metrics of the processes that workers report for a built-in task; a script and a program have processes of their own,
-which are not measured."""
+"""Metrics of their processes that workers report, or that a user's code reports itself."""
 OF_SAMPLES: tuple[Resource, ...] = ("evaluations", "steps", "epochs", "samples", "seconds")
 COUNTED: dict[str, tuple[Resource, ...]] = {
     "image_classification": OF_SAMPLES,
@@ -99,12 +98,11 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
         return  # the task does not declare its metrics
     if isinstance(task, ClassificationTask | EstimatorTask) and task.positive_class is not None:
         known = [*known, *POSITIVE_METRICS]
-    system = _system_metrics(task)
-    reported = [*known, *system]
+    reported = [*known, *SYSTEM_METRICS]
     of_cost = (COST, GPU_HOURS)  # `pool_mistakes` checks them
     for metric in config.search.metrics:
         if metric not in (*reported, *of_cost):
-            fix = f"; it reports {', '.join(known)}" + (f", and its workers {', '.join(system)}" if system else "")
+            fix = f"; it reports {', '.join(known)}, and its workers {', '.join(SYSTEM_METRICS)}"
             if isinstance(task, UserTask):
                 program = "program" if isinstance(task, CommandTask) else "code"
                 fix += f"; if the {program} reports {metric}, add it to task.metrics"
@@ -118,14 +116,6 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
                 f"search.limits.{metric}: neither the task {config.task.kind} nor a worker reports it"
                 f"{did_you_mean(metric, reported)}"
             )
-
-
-def _system_metrics(task: AnyTask) -> Sequence[str]:
-    """Return the metrics that workers add; the only process measured for a function or an estimator is the first."""
-    if isinstance(task, CommandTask) or (isinstance(task, FunctionTask) and task.framework == "script"):
-        return ()
-    own_code = isinstance(task, FunctionTask | EstimatorTask)
-    return [name for name in SYSTEM_METRICS if not (own_code and name.startswith("system/total_"))]
 
 
 def _different_losses(search: Search, space: Space) -> Iterator[str]:

@@ -7,9 +7,11 @@ import math
 import random
 
 import pytest
+from composing import composed
 
 from sweeps.config.objectives import Objectives, Values
 from sweeps.config.search import Limit
+from sweeps_train.config import EstimatorConfig, FunctionConfig
 
 
 def dominates(one: Values, other: Values, modes: tuple[str, ...]) -> bool:
@@ -61,3 +63,11 @@ def test_limits_are_allowed_values_and_nan_breaks_them():
     assert objectives.violation({"m": 10.5}) == "m=10.5 is above its limit of 10"
     assert objectives.violation({"s": 1.0}) == "s=1 is below its limit of 2"
     assert objectives.violation({"m": math.nan}) is not None
+
+
+@pytest.mark.parametrize("conf", ["estimator", "ray_train_function"])
+def test_workers_know_which_metrics_the_search_reads_in_each_report(conf: str) -> None:
+    composition = composed(conf, "search.limits={system/memory_mib: {max: 2000}}")
+    training = composition.config.training()
+    assert isinstance(training, EstimatorConfig | FunctionConfig)
+    assert training.needed == [*composition.config.search.metrics, "system/memory_mib"]

@@ -409,9 +409,9 @@ def test_choices_however_many_are_as_important_as_real_numbers_that_change_the_v
 
 def test_values_whose_sum_is_infinite_have_no_importance_instead_of_ending_the_report() -> None:
     chance = random.Random(0)
-    points = [{"x": chance.random(), "y": chance.random()} for _ in range(24)]
+    points = [{"x": chance.random(), "y": chance.random(), "choice": chance.choice("ab")} for _ in range(24)]
     with np.errstate(all="ignore"):
-        found = importances(searched(points, lambda point: 1e308 * point["x"]), 0)
+        found = importances(searched(points, lambda point: 1e308 * (1 + point["x"] / 2)), 0)
     assert "fANOVA" not in found
 
 

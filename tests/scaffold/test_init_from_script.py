@@ -422,6 +422,13 @@ def test_a_script_that_prints_its_metrics_as_text_is_read_as_it_is(capsys: pytes
     assert planned("conf=train", "task.arguments.data-dir=/", folders=[Path("conf")]).space
 
 
+@pytest.mark.parametrize("line", ["print(json.dumps(evaluate()))", "dist.init_process_group()"])
+def test_a_launched_script_is_not_made_a_program_by_a_line_of_progress(line: str) -> None:
+    printed = f'print(f"epoch {{epoch}}: train loss {{loss:.4f}}"); {line}'
+    conf = proposed(ARGPARSE.replace('print(json.dumps({"step": 1, **metrics}))', printed).replace("metrics =", "_ ="))
+    assert "command" not in conf["task"]
+
+
 def test_a_script_whose_own_values_are_its_options_becomes_a_command() -> None:
     conf = proposed(NANOGPT)
     assert set(conf["space"]) == {f"task.arguments.{name}" for name in ("batch_size", "learning_rate", "dropout")}

@@ -298,24 +298,6 @@ def test_a_condition_or_prior_that_cannot_be_added_to_a_new_range_is_not_recomme
 
 
 @pytest.mark.parametrize(
-    ("conf", "metric", "is_known"),
-    [
-        ("ray_train_function", "system/memory_mib", True),
-        ("ray_train_function", "system/total_memory_mib", False),  # of the first worker alone
-        ("command", "system/memory_mib", False),
-        ("torchrun_script", "system/memory_mib", False),
-    ],
-)
-def test_only_the_system_metrics_that_are_recorded_for_a_task_can_be_limited(
-    conf: str, metric: str, is_known: bool
-) -> None:
-    """Else each trial would fail at its first report."""
-    refused = [line for line in mistakes(f"search.limits={{{metric}: {{max: 2000}}}}", conf=conf) if metric in line]
-    assert bool(refused) != is_known
-    assert all("reports it" in line for line in refused)
-
-
-@pytest.mark.parametrize(
     ("tokens", "words"),
     [
         (

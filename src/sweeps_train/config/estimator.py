@@ -57,6 +57,8 @@ class EstimatorConfig:
     checkpoint: Checkpoint
     seed: Seed = 0
     """Seed of the estimator (its ``random_state``), unless ``task.arguments`` sets one."""
+    needed: list[str] = Field(default_factory=list)
+    """Metrics that the search reads."""
 
     def __post_init__(self) -> None:
         check_folds(self.task, self.data)

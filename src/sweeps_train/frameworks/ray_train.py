@@ -106,11 +106,11 @@ def run_function(
     folder = Path(checkpoint_folder).absolute()
     objectives = as_objectives(metric, mode)
     function = _function_of(config, objectives[0])
-    task, needed = (config.task, config.needed) if isinstance(config, FunctionConfig) else (None, ())
+    task = config.task if isinstance(config, FunctionConfig) else None
     # Threads that the import has started belong to all trials.
     with own_threads(), trial_shards(task) as shards:
         trains_here = task is None or task.framework != "script"
-        utils = TrialTrainFnUtils(config.checkpoint, reporter, folder, objectives, shards, needed, trains_here)
+        utils = TrialTrainFnUtils(config.checkpoint, reporter, folder, objectives, shards, config.needed, trains_here)
         seed_all(config.seed, utils.rank)
         on_prepared()
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import fmean
 from typing import Any
 
 import optuna
@@ -79,8 +78,12 @@ def _ranks(trials: Sequence[FrozenTrial], objective: int) -> dict[str, dict[Any,
         for name, distribution in trial.distributions.items():
             if isinstance(distribution, CategoricalDistribution):
                 values.setdefault(name, {}).setdefault(trial.params[name], []).append(trial.values[objective])
+
+    def mean(numbers: list[float]) -> float:
+        return sum(numbers) / len(numbers)  # infinite where they are huge, at which `statistics` raises an error
+
     return {
-        name: {choice: rank for rank, choice in enumerate(sorted(found, key=lambda each: fmean(found[each])))}
+        name: {choice: rank for rank, choice in enumerate(sorted(found, key=lambda each: mean(found[each])))}
         for name, found in values.items()
     }
 
