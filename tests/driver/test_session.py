@@ -406,6 +406,17 @@ def test_what_a_trial_changed_when_it_continued_from_another_is_recorded_though_
     assert recorded == [("0000", 1, 20, {"train.lr": 0.02})]
 
 
+def test_a_broker_that_dies_again_before_any_trial_has_begun_is_announced_once() -> None:
+    told, session = session_with_a_trial()
+    broker: Any = session.broker
+    broker.drain.side_effect = [None, [], None, None, [Started("0000", 1, 0)], [], None, None]
+    for _ in range(8):
+        session._take_posted(0.0)
+    assert broker.attach.call_count == 5
+    said = [arguments[1] for name, arguments in told.calls if name == "event"]
+    assert len([line for line in said if "broker has died" in line]) == 2
+
+
 def test_a_broker_that_is_late_with_its_answer_does_not_let_trials_end_before_their_events() -> None:
     broker = MagicMock(is_answering=True)
     told, session = new_session(broker)
