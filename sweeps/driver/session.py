@@ -54,6 +54,8 @@ class Session:
         if state.awaits:
             self.looks.append(WaitingForNodes(state).look)
         self._publish_at = 0.0
+        self._told_of_death = False
+        """Whether the broker's death was announced, and its successor has brought no event since."""
         self._closed = threading.Event()
         self._answers_by = math.inf
         """Monotonic time until which the broker's last answer is waited for."""
@@ -134,10 +136,13 @@ class Session:
         try:
             events = self.broker.drain(timeout_s)
             if events is None and self.state.shutdown.has_cluster:
-                again = "trials begin again from their newest checkpoints, which does not count as a failure"
-                self.state.announce(f"{BROKER_DIED}: {again}")
+                if not self._told_of_death:  # short of memory, Ray may lose the new process again and again
+                    again = "trials begin again from their newest checkpoints, which does not count as a failure"
+                    self.state.announce(f"{BROKER_DIED}: {again}")
+                self._told_of_death = True
                 self.broker.attach(self.worker_events.broker_died())
             else:
+                self._told_of_death &= not events
                 self.worker_events.take(events or ())
         except ray.exceptions.RayError as error:  # what was posted before has been taken
             if not self._closed.is_set():

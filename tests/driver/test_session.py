@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import math
 import os
 import shutil
 import threading
@@ -23,7 +24,7 @@ from recording import open_recorder
 from waiting import wait_until
 
 from sweeps.config.space import FloatDistribution
-from sweeps.constants import COMPLETED, FAILED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, FAILED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, REASON, STEP, STOPPED, TRIAL
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.reconcile import reconcile
 from sweeps.driver.run import _recorded
@@ -36,6 +37,7 @@ from sweeps.runtime.attachment import TrialSoFar
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder
 from sweeps.runtime.events import Ended, Log, Note, Report, Saved, Started
 from sweeps.runtime.report_log import ReportLog
+from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.scheduler import Exploit, Verdict
 from sweeps.search.study_search import StudySearch
 from sweeps.space.space import Space
@@ -406,6 +408,17 @@ def test_what_a_trial_changed_when_it_continued_from_another_is_recorded_though_
     assert recorded == [("0000", 1, 20, {"train.lr": 0.02})]
 
 
+def test_a_broker_that_dies_again_before_any_trial_has_begun_is_announced_once() -> None:
+    told, session = session_with_a_trial()
+    broker: Any = session.broker
+    broker.drain.side_effect = [None, [], None, None, [Started("0000", 1, 0)], [], None, None]
+    for _ in range(8):
+        session._take_posted(0.0)
+    assert broker.attach.call_count == 5
+    said = [arguments[1] for name, arguments in told.calls if name == "event"]
+    assert len([line for line in said if "broker has died" in line]) == 2
+
+
 def test_a_broker_that_is_late_with_its_answer_does_not_let_trials_end_before_their_events() -> None:
     broker = MagicMock(is_answering=True)
     told, session = new_session(broker)
@@ -564,6 +577,23 @@ def test_a_trial_that_a_person_stopped_has_no_error_though_only_the_study_knows_
     session.state.trials["0000"] = status = TrialStatus("0000", {}, "waiting")
     reconcile(again, lambda path: None, session)
     assert (status.state, status.error) == ("stopped", None)
+
+
+@pytest.mark.parametrize(("value", "state"), [(math.nan, "FAIL"), (0.25, "PRUNED")])
+def test_a_trial_that_the_scheduler_had_stopped_when_the_driver_died_ends_as_its_last_report_says(
+    value: float, state: str, tmp_path: Path
+) -> None:
+    reports = [Report("0000", 1, step, {"eval/accuracy": each}, step) for step, each in ((10, 0.5), (20, value))]
+    _, session = session_with_a_report_log(tmp_path, *reports)
+    study = search()
+    study.next_trial()
+    study.report(0, {"eval/accuracy": 0.5, STEP: 10})
+    DecisionLog(study.study).record("0000", {"event": "bad", "stops": True})
+    again = search(**study_of(study))
+    session.state.trials["0000"] = TrialStatus("0000", {}, "waiting")
+    reconcile(again, lambda path: None, session)
+    (ended,) = again.study.get_trials()
+    assert (ended.state.name, ended.user_attrs.get(REASON)) == (state, "eval/accuracy=nan" if state == "FAIL" else None)
 
 
 def test_a_trial_that_a_person_has_asked_to_stop_is_stopped_for_good_though_the_sweep_is_interrupted_first() -> None:
