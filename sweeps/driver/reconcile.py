@@ -3,14 +3,11 @@ them."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from optuna.trial import TrialState
 
 from sweeps.constants import NUMBER, REASON, STEP
 from sweeps.driver.session import Session
 from sweeps.plan.stage import PlannedStage, study_file
-from sweeps.runtime.events import Report
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import was_stopped
 from sweeps.search.schedulers.scheduler import Exploit
@@ -31,12 +28,7 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
         session.state.reopen(trial)
         if session.state.is_unwanted(trial):  # its driver died before telling the study; it ends when restarted
             session.lifecycle.stop(trial)
-
-    def last_result(number: int) -> dict[str, Any] | None:
-        reports = session.worker_events.reports(trial_id(number, of_stage))
-        return _result(reports[-1]) if reports else None
-
-    searcher.prune_unfinished(was_stopped, last_result)
+    searcher.prune_unfinished(was_stopped)
     for known in searcher.study.get_trials(deepcopy=False):
         for parameters, origin in taken_over(known):
             trial = trial_id(known.user_attrs[NUMBER], of_stage)
@@ -76,7 +68,7 @@ def _restore(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pla
             searcher.objectives,
             number=trial_number(trial.trial),
             point={path: value for path, value in trial.params.items() if path in searcher.space.distributions},
-            results=[_result(report) for report in reports],
+            results=[{**report.metrics, STEP: report.step, "training_iteration": report.step} for report in reports],
             state=states.get(trial.state, TrialState.RUNNING),
             values=trial.all_values() or None,
             reason=trial.error,
@@ -85,8 +77,3 @@ def _restore(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pla
     if lost:
         names = ", ".join(trial.trial for trial in lost)
         session.state.announce(f"{study_file(stage)} had lost the trials {names}; they were restored from the record")
-
-
-def _result(report: Report) -> dict[str, Any]:
-    """A worker's report as Tune would pass it on."""
-    return {**report.metrics, STEP: report.step, "training_iteration": report.step}

@@ -136,24 +136,15 @@ class StudySearch:
         """The trials that an earlier driver left running and that were not suggested again yet."""
         return tuple(self._unfinished)
 
-    def prune_unfinished(
-        self,
-        was_stopped: Callable[[FrozenTrial], bool],
-        last_result: Callable[[int], Mapping[str, Any] | None] = lambda number: None,
-    ) -> None:
-        """End unfinished trials that the scheduler had stopped when their driver died, as that driver would have: they
-        are pruned, unless their last report makes them failed.
-
-        Args:
-            was_stopped: Whether the scheduler had stopped a trial of the study.
-            last_result: The last report of the trial with a given number, from another record; None if it has none.
-        """
+    def prune_unfinished(self, was_stopped: Callable[[FrozenTrial], bool]) -> None:
+        """Mark unfinished trials as pruned if the scheduler had stopped them when their driver died."""
         numbers = {unfinished.number for unfinished in self._unfinished}
         for trial in self._running_trials():
             number = trial.user_attrs.get(NUMBER)
             if number in numbers and was_stopped(trial):
-                self._running[number] = ReportedValues(running_trial(self.study, trial), self.objectives, trial)
-                self.end(number, {**(last_result(number) or {}), COMPLETED: False})
+                reported = ReportedValues(running_trial(self.study, trial), self.objectives, trial)
+                reported.set_constraints()
+                self.study.tell(reported.trial, state=TrialState.PRUNED)
                 self._unfinished = [each for each in self._unfinished if each.number != number]
 
     # --- the next trial -----------------------------------------------------------------------------------------

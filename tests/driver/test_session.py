@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import math
 import os
 import shutil
 import threading
@@ -24,7 +23,7 @@ from recording import open_recorder
 from waiting import wait_until
 
 from sweeps.config.space import FloatDistribution
-from sweeps.constants import COMPLETED, FAILED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, REASON, STEP, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, FAILED, LAST_DELIVERED, MAY_PAUSE, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.driver.early_end import Shutdown
 from sweeps.driver.reconcile import reconcile
 from sweeps.driver.run import _recorded
@@ -37,7 +36,6 @@ from sweeps.runtime.attachment import TrialSoFar
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder
 from sweeps.runtime.events import Ended, Log, Note, Report, Saved, Started
 from sweeps.runtime.report_log import ReportLog
-from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.scheduler import Exploit, Verdict
 from sweeps.search.study_search import StudySearch
 from sweeps.space.space import Space
@@ -577,23 +575,6 @@ def test_a_trial_that_a_person_stopped_has_no_error_though_only_the_study_knows_
     session.state.trials["0000"] = status = TrialStatus("0000", {}, "waiting")
     reconcile(again, lambda path: None, session)
     assert (status.state, status.error) == ("stopped", None)
-
-
-@pytest.mark.parametrize(("value", "state"), [(math.nan, "FAIL"), (0.25, "PRUNED")])
-def test_a_trial_that_the_scheduler_had_stopped_when_the_driver_died_ends_as_its_last_report_says(
-    value: float, state: str, tmp_path: Path
-) -> None:
-    reports = [Report("0000", 1, step, {"eval/accuracy": each}, step) for step, each in ((10, 0.5), (20, value))]
-    _, session = session_with_a_report_log(tmp_path, *reports)
-    study = search()
-    study.next_trial()
-    study.report(0, {"eval/accuracy": 0.5, STEP: 10})
-    DecisionLog(study.study).record("0000", {"event": "bad", "stops": True})
-    again = search(**study_of(study))
-    session.state.trials["0000"] = TrialStatus("0000", {}, "waiting")
-    reconcile(again, lambda path: None, session)
-    (ended,) = again.study.get_trials()
-    assert (ended.state.name, ended.user_attrs.get(REASON)) == (state, "eval/accuracy=nan" if state == "FAIL" else None)
 
 
 def test_a_trial_that_a_person_has_asked_to_stop_is_stopped_for_good_though_the_sweep_is_interrupted_first() -> None:
