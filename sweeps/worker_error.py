@@ -67,6 +67,16 @@ def names_a_mistake(text: str) -> bool:
     return _NAMES_A_MISTAKE.match(text) is not None
 
 
+def name_limit(text: str) -> str:
+    """Add to Python's message about a thread that could not start the limits that cause it.
+
+    >>> name_limit("RuntimeError: can't start new thread")
+    "RuntimeError: can't start new thread; raise `ulimit -u`, or the container's limit of processes"
+    """
+    limited = text.endswith("can't start new thread")
+    return f"{text}; raise `ulimit -u`, or the container's limit of processes" if limited else text
+
+
 @dataclass(frozen=True)
 class Frame:
     """Line of code in a traceback."""
@@ -129,7 +139,7 @@ class WorkerError:
             return line or name
         # A message that names the key and the fix needs no name of a class.
         names_a_key = _NAMES_A_KEY.match(line) or (name == "ValueError" and re.match(_OF_A_KEY, line))
-        return line if line.startswith(name) or names_a_key else f"{name}: {line}"
+        return name_limit(line if line.startswith(name) or names_a_key else f"{name}: {line}")
 
 
 def describe_exception(error: BaseException, rank: int, num_workers: int) -> WorkerError:

@@ -57,6 +57,10 @@ def names_a_file_that_is_no_text() -> None:
     raise ValueError(text)
 
 
+def starts_a_thread_too_many() -> None:
+    raise RuntimeError("can't start new thread")  # as Python's threading does
+
+
 def exits() -> None:
     sys.exit(3)
 
@@ -90,6 +94,7 @@ def error_of(function: Callable[[], Any], rank: int = 0, num_workers: int = 1) -
         (calls_a_library, "JSONDecodeError: Expecting property name enclosed in double quotes", 'json.loads("{")'),
         (has_wrong_shapes, "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x32 and 64x10)", "Sequential("),
         (names_a_file_that_is_no_text, "ValueError: bad \\udcff", "raise ValueError(text)"),
+        (starts_a_thread_too_many, "RuntimeError: can't start new thread; raise `ulimit -u`, or", "raise"),
         (exits, "sys.exit(3) ended the worker; return from the function instead", "sys.exit(3)"),
         (is_odd, "CannotBePickledOrShown: <exception str() failed>", "raise CannotBePickledOrShown"),
     ],

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 
+from sweeps.runtime.process_limits import few_processes
+
 NAMES = ("gcs_server", "raylet")
 """Processes that every Ray cluster has."""
 TITLES = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
@@ -44,7 +46,7 @@ class OwnCluster:
         """Return the reason why the cluster is unusable; None if it is usable. A process has ended, or the file of a
         socket was removed, through which new workers find their node."""
         if (ended := next((name for name, each in self._processes.items() if not _runs(each)), None)) is not None:
-            return f"its process {ended} has ended"
+            return f"its process {ended} has ended{few_processes()}"
         removed = next((each for each in self._sockets if not each.exists()), None)
         return None if removed is None else f"{removed} was removed, without which no worker can start"
 

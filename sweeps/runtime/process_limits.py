@@ -13,6 +13,8 @@ ADDRESSES = 4 * 2**30
 """Bytes of addresses that a process of Ray needs besides the file of its objects, which it maps."""
 PROCESSES = 200
 """Number of processes and threads of a cluster with one worker."""
+FEW_PROCESSES = 1024
+"""Limit of processes and threads below which several workers, or the user's other processes, may end Ray."""
 
 
 def check_limits() -> None:
@@ -23,7 +25,7 @@ def check_limits() -> None:
     """
     addresses, file = _limit(resource.RLIMIT_AS), _limit(resource.RLIMIT_FSIZE)
     objects = 0 if addresses is None and file is None else memory_of_node()[1]
-    processes = _limit(resource.RLIMIT_NPROC) if os.geteuid() != 0 else None  # which root may exceed
+    processes = _processes()
     if addresses is not None and addresses < objects + ADDRESSES:
         raise UserError(
             f"ulimit -v: a process may use {_gib(addresses)} of addresses, and one of Ray's needs "
@@ -34,11 +36,23 @@ def check_limits() -> None:
             f"ulimit -f: a file may have {_gib(file)}, and that of Ray's objects has {_gib(objects)} here; raise it, "
             "as in `ulimit -f unlimited`"
         )
-    if processes is not None and processes < PROCESSES:
+    if processes is not None and processes <= PROCESSES:
         raise UserError(
             f"ulimit -u: a user may have {processes} processes and threads, and Ray needs more than {PROCESSES}; "
             "raise it, as in `ulimit -u 4096`"
         )
+
+
+def few_processes() -> str:
+    """Return a note about a low limit of processes, a likely reason for the end of a process of Ray; else nothing."""
+    processes = _processes()
+    if processes is None or processes >= FEW_PROCESSES:
+        return ""
+    return f" (ulimit -u: a user may have {processes} processes and threads; raise it, as in `ulimit -u 4096`)"
+
+
+def _processes() -> int | None:
+    return _limit(resource.RLIMIT_NPROC) if os.geteuid() != 0 else None  # which root may exceed
 
 
 def _limit(number: int) -> int | None:

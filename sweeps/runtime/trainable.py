@@ -46,7 +46,7 @@ from sweeps.runtime.trials_at_once import Fit, Workers
 from sweeps.runtime.worker_group import LaneHolder, SlotHolder
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.storage.object_store import ObjectStore
-from sweeps.worker_error import names_a_mistake
+from sweeps.worker_error import name_limit, names_a_mistake
 from sweeps_train.config.process import process_environment
 
 
@@ -153,7 +153,7 @@ class Trial(tune.Trainable):
         try:
             self._begin()
         except Exception as error:  # noqa: BLE001 - any error is this trial's failure
-            self._failure = f"{type(error).__name__}: {error}"
+            self._failure = name_limit(f"{type(error).__name__}: {error}")
 
     def _begin(self, lost: Ended | None = None) -> None:
         """Begin the trial, and do it again whenever the broker's process dies in the meantime.

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,9 +153,14 @@ def _explained(uri: str, error: Exception) -> str:
     return f"does not answer: {why}; {advice}"
 
 
-def first_cause(error: BaseException) -> str:
-    """Describe the first cause of an error in one line, without the errors that wrap it."""
-    *_, first = _chain(error)
+def first_cause(error: BaseException, handled: BaseException | None = None) -> str:
+    """Describe the first cause of an error in one line, without the errors that wrap it.
+
+    Args:
+        error: The error.
+        handled: Error that was being handled when the call that failed began; Python chains it, but it is no cause.
+    """
+    *_, first = takewhile(lambda each: each is not handled, _chain(error))
     lines = str(first).strip().splitlines()
     return lines[0][:300] if lines else type(first).__name__
 

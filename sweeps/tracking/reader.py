@@ -102,8 +102,12 @@ def _warn_of_namesakes(name: str, experiments: Sequence[str]) -> None:
 
 def record_of(uri: str, parent: RawRun, runs: Iterable[RawRun]) -> SweepRecord:
     """Return a sweep's record, given its own run and those of its trials."""
-    tags, now = parent.tags, time.time()
-    all_trials = _trials(runs)
+    tags, now, best = parent.tags, time.time(), _best(parent)
+    # A run of a restored backup may lack the value.
+    value = {constants.TAG_VALUE: tags.get(constants.TAG_BEST_VALUE, "")}
+    all_trials = _trials(
+        replace(run, tags=value | run.tags) if [run.tags.get(constants.TAG_TRIAL)] == best[:1] else run for run in runs
+    )
     trials = [trial for trial in all_trials if trial.repeat_of is None and trial.stage is None]
     by_id = {trial.trial: trial for trial in trials}
     status = _status(parent, now)
@@ -113,7 +117,7 @@ def record_of(uri: str, parent: RawRun, runs: Iterable[RawRun]) -> SweepRecord:
         metrics=_names(tags.get(constants.TAG_METRIC, "")),
         modes=_names(tags.get(constants.TAG_MODE, "")),
         counts={state: sum(trial.state == state for trial in trials) for state in STATES},
-        front=[by_id[trial] for trial in _best(parent) if trial in by_id],
+        front=[by_id[trial] for trial in best if trial in by_id and by_id[trial].all_values()],
         mlflow=ids_of(uri, parent),
         trials=trials,
         time=_time(parent, now),
@@ -152,9 +156,9 @@ def _deleted(uri: str, parent: RawRun, trials: Collection[str]) -> list[RawRun]:
     if found or len(trials) > 1:
         return found
     (trial,) = trials
-    prefix, value = constants.TAG_BEST_PARAMETER_PREFIX, parent.tags.get(constants.TAG_BEST_VALUE, "")
+    prefix = constants.TAG_BEST_PARAMETER_PREFIX
     params = {tag.removeprefix(prefix): text for tag, text in parent.tags.items() if tag.startswith(prefix)}
-    tags = {constants.TAG_TRIAL: trial, constants.TAG_STATE: "finished", constants.TAG_VALUE: value}
+    tags = {constants.TAG_TRIAL: trial, constants.TAG_STATE: "finished"}
     return [replace(parent, run_id="", tags=tags, params=params)]
 
 

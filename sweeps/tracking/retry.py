@@ -4,6 +4,7 @@ recovery."""
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -115,7 +116,7 @@ class Retrier:
             GaveUp: The time limit has passed.
             Superseded: Raised by the function.
         """
-        started, pause = time.monotonic(), FIRST_PAUSE_S
+        started, pause, handled = time.monotonic(), FIRST_PAUSE_S, sys.exc_info()[1]
         while True:
             left = self.time_left()
             if left <= 0:
@@ -128,10 +129,10 @@ class Retrier:
                 raise
             except Exception as error:  # of MLflow, the database, requests or boto
                 if self._refusal(error) is not None and not self._refuses_all(error):
-                    raise Refused(first_cause(error)) from error
-                self._warn_failing(error)
+                    raise Refused(first_cause(error, handled)) from error
+                self._warn_failing(first_cause(error, handled))
                 if time.monotonic() - started > REFUSED_AFTER_S and self._others_succeed():
-                    raise Refused(first_cause(error)) from error
+                    raise Refused(first_cause(error, handled)) from error
             else:
                 self._succeeded(began)
                 return result
@@ -191,7 +192,7 @@ class Retrier:
             return False
         return True
 
-    def _warn_failing(self, error: Exception) -> None:
+    def _warn_failing(self, cause: str) -> None:
         with self._lock:
             if self._failing_since is not None:
                 return
@@ -200,7 +201,7 @@ class Retrier:
             "%s at %s fails (%s); training continues, and the call is repeated until it succeeds",
             self._doing,
             self._uri,
-            first_cause(error),
+            cause,
         )
 
     def _succeeded(self, began: float) -> None:

@@ -20,6 +20,7 @@ from waiting import wait_until
 from sweeps.driver import cluster_watch
 from sweeps.driver.cluster_watch import ClusterGuard, ClusterWatch
 from sweeps.errors import ClusterLost
+from sweeps.runtime import process_limits
 from sweeps.runtime.cluster_processes import NAMES, OwnCluster
 
 
@@ -134,7 +135,9 @@ agent.wait()
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_the_agents_that_outlive_their_node_are_killed(tmp_path: Path, is_killed: bool) -> None:
+def test_the_agents_that_outlive_their_node_are_killed(
+    tmp_path: Path, is_killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tmp_path / "dashboard" / "agent.py"
     script.parent.mkdir()
     # It tells its own id: just begun, a process may have no command line yet.
@@ -154,5 +157,11 @@ def test_the_agents_that_outlive_their_node_are_killed(tmp_path: Path, is_killed
         else:
             own.kill()
     assert own.lost() == "its process raylet has ended"
+    monkeypatch.setattr(process_limits.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(process_limits.resource, "getrlimit", lambda _: (230, 4096))
+    assert own.lost() == (
+        "its process raylet has ended (ulimit -u: a user may have 230 processes and threads; raise it, as in "
+        "`ulimit -u 4096`)"
+    )
     psutil.wait_procs([agent], timeout=10)
     assert not agent.is_running()

@@ -270,13 +270,16 @@ def test_a_limit_is_high_enough_for_what_ray_takes_here_and_not_for_a_share_of_a
     run_python("-c", code, limit, within_s=100).check_returncode()
 
 
-def test_a_limit_of_processes_under_which_ray_aborts_the_driver_is_named() -> None:
+@pytest.mark.parametrize("limit", ["130", "200"])
+def test_a_limit_of_processes_under_which_ray_aborts_the_driver_is_named(limit: str) -> None:
     as_user = ["unshare", "--user", "--map-user=54321"]
     if subprocess.run([*as_user, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs user namespaces")
-    command = [*as_user, sys.executable, "-c", WITH_A_LIMIT, "RLIMIT_NPROC", "130"]
+    command = [*as_user, sys.executable, "-c", WITH_A_LIMIT, "RLIMIT_NPROC", limit]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
-    assert done.stdout.startswith("ulimit -u: a user may have 130 processes and threads, and Ray needs more than 200;")
+    assert done.stdout.startswith(
+        f"ulimit -u: a user may have {limit} processes and threads, and Ray needs more than 200;"
+    )
 
 
 def test_a_folder_for_temporary_files_that_is_too_long_for_sockets_is_named(

@@ -30,7 +30,7 @@ from waiting import wait_until
 
 from sweeps.cli import run_command
 from sweeps.constants import TAG_ANSWER, TAG_REQUEST
-from sweeps.errors import TrackingUnreachable, UserError
+from sweeps.errors import ClusterLost, TrackingUnreachable, UserError
 from sweeps.tracking import client, control_channel, retry
 from sweeps.tracking.artifact_uploader import ANSWER_WITHIN_S
 from sweeps.tracking.client import check_port, request_limits
@@ -147,6 +147,27 @@ def test_a_slow_server_is_given_more_time_with_each_repetition_of_a_call(monkeyp
 
     Retrier("http://127.0.0.1", "writing").call(answers_within_70_s, timeout_s=20)
     assert limits == [20, 40, 80]
+
+
+def test_a_call_that_fails_while_the_end_of_ray_is_handled_names_its_own_cause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
+    causes: list[Exception] = [OSError("no folder for temporary files")]
+
+    def fails_once() -> None:
+        if causes:
+            raise causes.pop()
+
+    def ends() -> None:
+        try:
+            raise ClusterLost("digits-1", "its process raylet has ended")
+        finally:
+            Retrier("http://127.0.0.1", "writing").call(fails_once)
+
+    with pytest.raises(ClusterLost):
+        ends()
+    assert "writing at http://127.0.0.1 fails (no folder for temporary files)" in caplog.messages[0]
 
 
 def test_the_answer_to_a_request_from_before_an_outage_does_not_count_as_its_end(

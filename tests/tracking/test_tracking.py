@@ -279,6 +279,21 @@ def test_the_best_trial_is_known_after_its_run_is_deleted_in_mlflow(
     assert fetch_checkpoint(after, after.best, Path("found")).is_dir()
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_the_best_trial_of_a_store_put_back_to_before_its_reports_has_the_value_that_the_sweep_recorded(
+    uri: str, several: bool
+) -> None:
+    record_with_checkpoints(uri, "digits-1")
+    before = load_sweep(uri, "digits-1")
+    client, best = MlflowClient(uri), ["0002", "0001"] if several else ["0002"]
+    for trial in best:
+        client.delete_tag(before.trials[int(trial)].run_id, constants.TAG_VALUE)
+    if several:
+        client.set_tag(before.mlflow.run_id, constants.TAG_BEST_TRIAL, json.dumps(best))
+    after = load_sweep(uri, "digits-1")
+    assert [(each.trial, each.value) for each in after.front] == [("0002", 0.1)]
+
+
 @pytest.mark.parametrize(
     ("store", "exported_as"),
     [
