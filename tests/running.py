@@ -87,6 +87,7 @@ def start(folder: Path, *arguments: str, new_store: bool = False) -> subprocess.
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        process_group=0,
     )
 
 

@@ -82,7 +82,8 @@ def hint_for_override(token: str) -> str | None:
     form = _form(name, log="log" in value[: found.start()] or _WITH_LOG.search(found["inside"]) is not None)
     if form is None:
         return None
-    if "suggest" in name or name.startswith("hp."):  # the first argument is the parameter's name
+    has_name = "suggest" in name or (name.startswith("hp.") and "=" not in "".join(arguments[:1]))
+    if has_name:  # of the parameter, as the first argument
         del arguments[:1]
     path, is_space = key.strip().lstrip("+").removeprefix("space."), key.startswith("space.")
     ours = form.yaml if is_space or not form.override or "null" in arguments else form.override

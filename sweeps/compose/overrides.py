@@ -44,11 +44,6 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
     Raises:
         ConfigError: Some tokens are not overrides; the message has a line for each.
     """
-    if sys.flags.optimize:
-        raise ConfigError(
-            "PYTHONOPTIMIZE or python -O: Hydra reads overrides with steps inside of assertions, which this leaves "
-            "out; unset it"
-        )
     parser = override_parser()
     parsed: list[Override] = []
     mistakes: list[str] = []
@@ -66,6 +61,13 @@ def _parse(parser: OverridesParser, token: str, before: Sequence[Override]) -> O
         override = parser.parse_override(_OPTION.sub(_as_mapping, token))
     except HydraException as error:
         raise ConfigError(_explained(token, first_line(error), before)) from None
+    except AttributeError:
+        if not sys.flags.optimize:
+            raise
+        raise ConfigError(
+            f"{token!r}: Hydra cannot read functions and mappings in overrides under python -O or PYTHONOPTIMIZE, "
+            "which leave its assertions out; unset it, or write the value into a config"
+        ) from None
     if not override.key_or_group:
         raise ConfigError(f"{token!r} is not an override: it has no key; write key=value")
     if override.is_sweep_override():

@@ -105,7 +105,8 @@ class ShutdownSignals:
         if not self._listens:
             return
         if self._state.shutdown.status is not None:
-            _leave_when_safe(number, frame)
+            if number != signal.SIGHUP:  # both a shell and the kernel tell of a terminal's end
+                _leave_when_safe(number, frame)
             return
         self.begin_shutdown("interrupted", "; Ctrl-C again leaves at once")
 

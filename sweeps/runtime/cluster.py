@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -145,6 +146,17 @@ def _is_of_token(file: Any) -> bool:
     return isinstance(file, str) and (Path(file) == home or Path(file).is_relative_to(home / ".ray"))
 
 
+@contextlib.contextmanager
+def _hangups_blocked() -> Iterator[None]:
+    """Let the processes that are started meanwhile survive the end of the terminal: the driver, which hears of it, too,
+    ends them after the trials have saved their state. Ray does the same for Ctrl-C."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None) -> Any:
     """Start Ray on this machine without the processes that a sweep does not use; if that fails, in the usual way. The
     first start may fail because Ray's processes wait only some seconds for each other, which is too short on a busy
@@ -167,6 +179,7 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
             with (
                 lean_head_node(START_SCRIPT, AGENT_SCRIPT) if lean else contextlib.nullcontext(),
                 killed_if_ray_hangs(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()),
+                _hangups_blocked(),
             ):
                 return start()
         except BaseException as error:  # Ray raises several, some of them plain `Exception`; or a signal came

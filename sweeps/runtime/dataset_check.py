@@ -9,6 +9,7 @@ from typing import Any
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.provenance.redacted_text import redacted_error
+from sweeps.runtime.environment import hide_options_of_ray
 from sweeps.worker_error import FROM_OUTSIDE, describe_exception, without_location
 from sweeps_train.config import FunctionTask
 
@@ -53,6 +54,7 @@ def _mistake(task: FunctionTask) -> tuple[str, bool] | None:
     """Make the datasets; return the error, and whether it has an external cause. Runs in a process of the cluster."""
     from sweeps_train.frameworks.ray_data import make_datasets
 
+    hide_options_of_ray()
     try:
         make_datasets(task)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - users' code may raise anything

@@ -1,10 +1,11 @@
-"""Environment that processes of a running cluster take over from the driver: variables (``cluster.env``) and the
-working folder."""
+"""Environment of users' code in Ray's processes: variables (``cluster.env``) and the working folder of the driver, and
+arguments without Ray's options."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from sweeps.config.cluster import SET_BY_RAY
@@ -54,3 +55,8 @@ def setting_up(variables: Mapping[str, str], folder: str | None) -> Callable[[],
             import_when_idle()
 
     return set_up
+
+
+def hide_options_of_ray() -> None:
+    """Remove Ray's options from ``sys.argv``, where argparse in users' code would take them for its own."""
+    del sys.argv[1:]

@@ -38,8 +38,9 @@ async def hang_end(attempt: Attempt, slot: SlotQueue, silent_s: float) -> Ended:
     if (group := slot.group).processes:
         error = await diagnose_hang(message, group.processes, group.locations, attempt.log_folder)
         records = await flight_records(group.workers)
-        end = replace(end, error=error.described, others=(error,), flight_records=records)
-    return with_errors(end, list(attempt.errors.values()), attempt.log_folder)
+        end = replace(end, error=error.described, flight_records=records)
+        return with_errors(end, [*attempt.errors.values(), error], attempt.log_folder)
+    return with_errors(end, [*attempt.errors.values()], attempt.log_folder)
 
 
 async def diagnose_hang(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from sweeps.provenance.redacted_text import redacted_error
 from sweeps.runtime.broker_sides import WorkersSide
+from sweeps.runtime.environment import hide_options_of_ray
 from sweeps.runtime.lane_feed import LaneFeed
 from sweeps.runtime.lane_number import LaneNumber
 from sweeps.runtime.open_files import write_open_files, write_open_files_at_exit
@@ -31,7 +31,7 @@ def train_in_lanes(config: dict[str, Any]) -> None:
 
     take_resources()
     write_open_files_at_exit()
-    del sys.argv[1:]  # Ray's options, which argparse in users' code would take for its own
+    hide_options_of_ray()
     slot, broker, lanes = config["slot"], config["broker"], config["lanes"]
     context = ray.train.get_context()
     rank, num_workers = context.get_world_rank(), context.get_world_size()

@@ -12,6 +12,7 @@ from typing import Any
 import ray
 
 from sweeps.constants import EVALUATION_TIME
+from sweeps.runtime.environment import hide_options_of_ray
 from sweeps.runtime.shared_folder import SharedFolder
 
 NAMED = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
@@ -35,6 +36,7 @@ def _evaluate(folder: str, shared: SharedFolder | None) -> tuple[dict[str, float
     """Compute a checkpoint's metrics, and return them with the seconds that this took; runs on a node of the pool."""
     from sweeps_train.checkpoints.checkpoint_evaluation import evaluate_checkpoint  # imports torch
 
+    hide_options_of_ray()
     if shared is not None:
         shared.check()
     began = time.monotonic()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from sweeps.provenance.redacted_text import redacted_error
 from sweeps.runtime.checkpoint_layout import newest_step
+from sweeps.runtime.environment import hide_options_of_ray
 from sweeps.runtime.events import Ended
 from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps.runtime.open_files import write_open_files, write_open_files_at_exit
@@ -46,7 +46,7 @@ def train_assignments(config: dict[str, Any]) -> None:
 
     take_resources()
     write_open_files_at_exit()
-    del sys.argv[1:]  # Ray's options, which argparse in users' code would take for its own
+    hide_options_of_ray()
     slot, broker = config["slot"], config["broker"]
     context = ray.train.get_context()
     rank, num_workers = context.get_world_rank(), context.get_world_size()

@@ -178,10 +178,12 @@ def test_a_token_that_is_no_override_is_answered_with_how_to_write_it(tokens: li
     assert words in str(raised.value)
 
 
-def test_python_without_assertions_is_refused_since_hydra_would_read_other_values() -> None:
-    code = "from sweeps.compose.overrides import parse_overrides; parse_overrides(['seed=range(1, 3)'])"
+def test_ranges_that_hydra_cannot_read_without_assertions_are_refused_with_the_reason_and_values_are_read() -> None:
+    code = "from sweeps.compose.overrides import parse_overrides; parse_overrides(['seed=3']); "
+    code += "print('read'); parse_overrides(['seed=range(1, 3)'])"
     done = subprocess.run([sys.executable, "-O", "-c", code], check=False, capture_output=True, text=True)
-    assert "ConfigError: PYTHONOPTIMIZE or python -O: " in done.stderr
+    assert done.stdout == "read\n"
+    assert "ConfigError: 'seed=range(1, 3)': Hydra cannot read functions" in done.stderr
     assert "unset it" in done.stderr
 
 

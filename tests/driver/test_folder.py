@@ -108,7 +108,10 @@ def test_a_second_driver_is_refused_at_once(tmp_path: Path, other: subprocess.Po
 def test_a_sweep_that_is_starting_is_not_called_unknown(tmp_path: Path, uri: str) -> None:
     folder = tmp_path / "outputs" / "mine"
     folder.mkdir(parents=True)
-    with only_driver(folder, "mine"), pytest.raises(UnknownName, match=r"'mine'.*; its driver runs in outputs/mine: try again"):
+    with (
+        only_driver(folder, "mine"),
+        pytest.raises(UnknownName, match=r"'mine'.*; its driver runs in outputs/mine: try again"),
+    ):
         Local(uri).stop("mine", None)
     for name in ("mine", "m" * 300):
         with pytest.raises(UnknownName, match=f"there is no sweep '{name}' in [^;]*$"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -40,13 +41,15 @@ def digits_sweep(folder: Path) -> tuple[str, ...]:
     return ("conf=digits", *SHORT, *SLOW_NET)
 
 
-def interrupted(folder: Path, *arguments: str, when: Any) -> Done:
+def interrupted(folder: Path, *arguments: str, when: Any, by: int = signal.SIGINT) -> Done:
     """A sweep of one trial that is interrupted as soon as a condition is true."""
     process = start(
         folder, "run", *arguments, *ONE_TRIAL, NO_PREFLIGHT, "--name=stops", "tracking.report=false", "--json"
     )
     wait_until(lambda: process.poll() is not None or when(), 200)
-    process.send_signal(signal.SIGINT)
+    if by == signal.SIGHUP:  # as the kernel does at the end of a terminal
+        os.killpg(process.pid, by)
+    process.send_signal(by)
     out, err = outputs(process, 100)
     assert process.returncode == 130, err
     return Done(folder, 130, err, json.loads(out))
@@ -77,11 +80,13 @@ def test_a_trial_that_is_interrupted_before_its_first_report_says_that_it_has_sa
     assert recorded(done, "loss") == [line["step"] for line in lines(tmp_path)]
 
 
-@pytest.mark.parametrize("kind", ["function", "digits"])
-def test_every_report_until_the_end_is_recorded_when_a_sweep_is_interrupted(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "by"), [("function", signal.SIGINT), ("digits", signal.SIGINT), ("digits", signal.SIGHUP)]
+)
+def test_every_report_until_the_end_is_recorded_when_a_sweep_is_interrupted(tmp_path: Path, kind: str, by: int) -> None:
     make, metric = (function_sweep, "loss") if kind == "function" else (digits_sweep, "eval/accuracy")
     done = interrupted(
-        tmp_path, *make(tmp_path), when=lambda: any(line["kind"] == "Report" for line in lines(tmp_path))
+        tmp_path, *make(tmp_path), when=lambda: any(line["kind"] == "Report" for line in lines(tmp_path)), by=by
     )
     time.sleep(1)
     reports = [line["step"] for line in lines(tmp_path) if line["kind"] == "Report"]

@@ -144,17 +144,19 @@ async def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(mo
     assert "its workers hang" in ended.error
 
 
-async def test_the_error_of_a_worker_is_the_cause_and_not_the_hang_of_those_that_wait_for_it(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("kind", "is_cause"), [("exception", True), ("peer", False)])
+async def test_the_error_of_a_worker_is_the_cause_of_a_hang_unless_it_lost_its_connection_to_one_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, rank: int, kind: Any, *, is_cause: bool
 ) -> None:
-    failed = WorkerError("exception", "ValueError", "too few rows", rank=1, num_workers=2, node="a", traceback="")
+    failed = WorkerError(kind, "ValueError", "too few rows", rank=rank, num_workers=2, node="a", traceback="")
 
     async def fails(broker: Broker) -> None:
         await broker.worker_failed("0000", 1, failed)
 
     end, _ = await diagnosed_while_it_ends(monkeypatch, fails, WorkerActor("{}"), WorkerActor("{}"))
-    assert end.failure == failed
-    assert [each.kind for each in end.others] == ["hang"]
+    assert end.failure is not None
+    assert [end.failure.kind, *(each.kind for each in end.others)] == ([kind, "hang"] if is_cause else ["hang", kind])
 
 
 async def test_a_worker_that_has_returned_is_named_where_the_others_hang() -> None:

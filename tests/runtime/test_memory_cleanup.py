@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -117,5 +118,6 @@ def test_each_trial_of_a_worker_ends_with_a_cleanup_whose_rest_is_told(
         "_train": lambda *_, **__: 40,
     }.items():
         monkeypatch.setattr(worker_loop, name, instead)
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
     worker_loop.train_assignments({"slot": "slot", "broker": broker})
     assert told == [("0000", 1, 0, 1, 12.5, 40), ("0001", 1, 0, 1, 12.5, 40)]

@@ -141,7 +141,11 @@ class Lead:
     def why_silent(self) -> str:
         """Return the error message for a program that ended without a report."""
         names = sorted(self._measurements.names)
-        found = f"it reported only {', '.join(names)}" if names else "no line of the sources of task.read has one"
+        found = (
+            f"it reported only {', '.join(names)}"
+            if names
+            else "no metric was found in the sources of task.read (output is read line by line)"
+        )
         wanted = [name for name in (*self._config.objectives, *self._config.limited) if name not in names]
         return (
             f"search.metric={', '.join(wanted or self._config.objectives)}: the program ended without reporting it; "
