@@ -88,6 +88,7 @@ def test_every_report_until_the_end_is_recorded_when_a_sweep_is_interrupted(tmp_
     done = interrupted(
         tmp_path, *make(tmp_path), when=lambda: any(line["kind"] == "Report" for line in lines(tmp_path)), by=by
     )
+    assert "Ray is gone" not in done.err
     time.sleep(1)
     reports = [line["step"] for line in lines(tmp_path) if line["kind"] == "Report"]
     assert reports
