@@ -34,13 +34,14 @@ async def hang_end(attempt: Attempt, slot: SlotQueue, silent_s: float) -> Ended:
     if attempt.finished:
         reason += f"; {named(attempt.finished)} returned before, and what they wait for may need all workers"
     message = f"no report for {silent_s:.0f} s: {reason}"
-    end = Ended(attempt.trial, attempt.number, message)
+    end, found = Ended(attempt.trial, attempt.number, message), list[WorkerError]()
     if (group := slot.group).processes:
         error = await diagnose_hang(message, group.processes, group.locations, attempt.log_folder)
         records = await flight_records(group.workers)
         end = replace(end, error=error.described, flight_records=records)
-        return with_errors(end, [*attempt.errors.values(), error], attempt.log_folder)
-    return with_errors(end, [*attempt.errors.values()], attempt.log_folder)
+        found.append(error)
+    errors = [*attempt.errors.values(), *found]  # a worker may have reported one during the diagnosis
+    return with_errors(end, errors, attempt.log_folder)
 
 
 async def diagnose_hang(

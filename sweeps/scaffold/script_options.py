@@ -77,9 +77,8 @@ def read_script(path: Path) -> ScriptOptions:
     metrics, sources, words = printed_metrics(tree), list[dict[str, str]](), list[str]()
     if hydra is not None and not metrics:
         metrics, sources, words = hydra_options.lightning_log(path, hydra, unique)
-    is_launched = any("." in option.name for option in unique) or any(
-        text in path.read_text(encoding="utf-8", errors="replace") for text in OF_A_LAUNCHED_SCRIPT
-    )
+    source = path.read_text(encoding="utf-8", errors="replace")
+    is_launched = any("." in option.name for option in unique) or any(text in source for text in OF_A_LAUNCHED_SCRIPT)
     if not metrics and (style in ("hydra", "globals") or not is_launched):
         metrics, sources = printed_patterns(tree, METRIC_NAMES)
     checkpoint = globals_options.checkpoint_file(tree) if style == "globals" else ""

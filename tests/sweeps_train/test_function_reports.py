@@ -74,9 +74,10 @@ def test_every_metric_that_the_search_reads_is_demanded_at_the_first_report(tmp_
 
 @pytest.mark.parametrize(("needed", "expected"), [((), [True, False]), (("system/memory_mib",), [True, True])])
 def test_a_function_need_not_measure_its_process_itself(
-    tmp_path: Path, needed: tuple[str, ...], expected: list[bool]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needed: tuple[str, ...], expected: list[bool]
 ) -> None:
     """It is measured from time to time, and at each report if the search has a limit on it."""
+    monkeypatch.setattr(ray_train, "SYSTEM_EVERY_S", 1e6)
     utils, recorder = worker(tmp_path, needed, trains_here=True)
     for _ in expected:
         utils.report({"loss": 1.0})

@@ -169,8 +169,7 @@ class ReportCallback(Checkpoint):
         # Metrics of the previous epoch are still there.
         new = {name: value for name, value in trainer.callback_metrics.items() if name not in self._of_epoch}
         # Otherwise they come at the end of the epoch. The first worker decides: only it may have logged a metric.
-        logged = {name for name in searched_metrics() if not name.startswith("system/")}
-        is_complete = new.keys() >= logged - {"epoch", "step"}
+        is_complete = new.keys() >= {*searched_metrics()} - {"epoch", "step"}
         if trainer.strategy.broadcast(is_complete):
             self._report(trainer, new)
 

@@ -51,7 +51,7 @@ from sweeps_train.frameworks.mlflow_runs import OwnRuns
 from sweeps_train.frameworks.ray_data import trial_shards
 from sweeps_train.frameworks.script import script_function
 from sweeps_train.reports.progress import Progress
-from sweeps_train.reports.reported_metrics import as_step, metrics_in
+from sweeps_train.reports.reported_metrics import SYSTEM, as_step, metrics_in
 from sweeps_train.reports.reporter import Reporter, SilentReporter, Stop
 from sweeps_train.steps.random_state import seed_all
 from sweeps_train.workers.own_folder import own_folder, working_in
@@ -188,11 +188,12 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self._kept, self._root, self._objectives, self._shards = kept, root, objectives, shards
         self._metric, self._trial = objectives[0].metric, trial_of_caller()
         self._has_noted = False
-        self._trains_here, self._system_at = trains_here, -SYSTEM_EVERY_S
-        """The second: seconds of training at which the system metrics were measured."""
-        begin_measurement(device_in_use())
         self.searched = (self._metric, *needed)
         """Metrics that the search reads."""
+        begin_measurement(device_in_use())
+        self._system_every_s = 0.0 if any(name.startswith(SYSTEM) for name in self.searched) else SYSTEM_EVERY_S
+        self._system_due = 0.0 if trains_here else math.inf
+        """Seconds of training from which a report measures this process."""
         self.rank: int = self.get_context().get_world_rank()
         self.reporter: Reporter = reporter if reporter is not None and self.rank == 0 else SilentReporter()
         """Receiver of logs and notes, which also asks for stops; reports go through ``report_at``."""
@@ -348,13 +349,10 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         return system | found.numbers
 
     def _system_metrics(self) -> dict[str, float]:
-        """Measure this process if the search reads that, or from time to time; empty for a script, which has a process
-        of its own."""
-        seconds = self._seconds
-        is_needed = any(name.startswith("system/") for name in self.searched)
-        if not self._trains_here or (seconds - self._system_at < SYSTEM_EVERY_S and not is_needed):
+        """Measure this process if that is due; otherwise empty."""
+        if self._seconds < self._system_due:
             return {}
-        self._system_at = seconds
+        self._system_due = self._seconds + self._system_every_s
         return {name: value for name, value in system_metrics(device_in_use()).items() if math.isfinite(value)}
 
     def _key_of(self, metric: str) -> str:

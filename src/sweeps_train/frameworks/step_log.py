@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweeps_train.compat.ray_train import get_train_fn_utils
+from sweeps_train.reports.reported_metrics import SYSTEM
 
 
 def log_step(step: int, metrics: Mapping[str, Any]) -> None:
@@ -32,6 +33,6 @@ def note(text: str) -> None:
 
 
 def searched_metrics() -> tuple[str, ...]:
-    """Return the metrics that the search reads; none for a function that runs under Ray Train without Sweeps."""
+    """Return the metrics that the search reads from this function; none if it runs under Ray Train without Sweeps."""
     searched: tuple[str, ...] = getattr(get_train_fn_utils(), "searched", ())
-    return searched
+    return tuple(name for name in searched if not name.startswith(SYSTEM))

@@ -14,6 +14,8 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
+SYSTEM = "system/"
+"""Beginning of the names of metrics that workers add, and that users' code need not report."""
 LARGEST_STEP = 2**53
 """Maximum step: steps are stored as 64-bit integers, and JSON parsers represent integers exactly up to this one."""
 
