@@ -55,6 +55,16 @@ def keeping_handler_of_sigterm() -> Iterator[None]:
         utils.set_sigterm_handler = set_handler
 
 
+def shut_down() -> None:
+    """Disconnect from Ray, and keep the process's handler of SIGTERM, instead of which Ray's C++ sets the system's."""
+    import ray
+
+    ray.shutdown()
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+
+
 def size_of_object_store(available: int) -> int:
     """Return the bytes that a node with this much memory reserves for its objects."""
     from ray._private.utils import resolve_object_store_memory

@@ -64,8 +64,8 @@ def kept_error(plan: Plan, error: Exception) -> DriverFailed:
 def finish(plan: Plan) -> SweepRecord:
     """Remove checkpoints that need not be kept, write the report, and return the sweep's record.
 
-    An error in the report is only logged, because the sweep is complete without it. After an interruption no report is
-    written, because a person is waiting.
+    An error or a signal in the report is only logged, because the sweep is complete without it. After an interruption
+    no report is written, because a person is waiting.
 
     Raises:
         ResultUnreachable: MLflow, which has the whole record, no longer answers.
@@ -95,6 +95,7 @@ def finish(plan: Plan) -> SweepRecord:
             from sweeps.report.page.report import make_report
 
             make_report(record, report_folder(record))
-        except Exception as error:  # noqa: BLE001 - any error of a figure or of the store
-            logger.warning("%s has no report: %s; `python -m sweeps report %s` makes it", plan.name, error, plan.name)
+        except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - any error of a figure or of the store
+            why = error if isinstance(error, Exception) else "interrupted"
+            logger.warning("%s has no report: %s; `python -m sweeps report %s` makes it", plan.name, why, plan.name)
     return record

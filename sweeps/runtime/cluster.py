@@ -72,7 +72,7 @@ def connected(
 def _connection(config: SweepConfig, code: Path | None, forks: ForkServer | None) -> Iterator[Connection]:
     import ray
 
-    from sweeps.compat.ray_core import keeping_handler_of_sigterm, listening_on_loopback
+    from sweeps.compat.ray_core import keeping_handler_of_sigterm, listening_on_loopback, shut_down
 
     if ray.is_initialized():  # a second start fails, and what is done about that would end the user's session
         raise UserError(
@@ -126,7 +126,7 @@ def _connection(config: SweepConfig, code: Path | None, forks: ForkServer | None
     finally:
         if own.lost() is not None:
             own.kill()  # Ray would wait for answers that never come
-        ray.shutdown()
+        shut_down()
         own.kill_agents()
 
 
@@ -166,9 +166,7 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
         RayNotStarted: Ray failed to start twice.
         UserError: It would not start with a limit of this process, or with a folder.
     """
-    import ray
-
-    from sweeps.compat.ray_core import forget_token
+    from sweeps.compat.ray_core import forget_token, shut_down
     from sweeps.compat.ray_head_node import lean_head_node
 
     check_limits()
@@ -184,7 +182,7 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
                 return start()
         except BaseException as error:  # Ray raises several, some of them plain `Exception`; or a signal came
             OwnCluster(others, forks).kill()
-            ray.shutdown()
+            shut_down()
             if not isinstance(error, Exception):
                 raise
             if isinstance(error, OSError) and _is_of_token(error.filename):

@@ -145,6 +145,25 @@ with keeping_handler_of_sigterm():
 """
 
 
+RAY_ENDS = """
+import os, signal
+from sweeps.compose.hydra_composition import compose_sweep
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.runtime.cluster import connected
+
+signal.signal(signal.SIGTERM, lambda *_: print("ours"))
+with connected(compose_sweep("digits", ["cluster.num_cpus=1"], ConfSearchPath()).config):
+    os.kill(os.getpid(), signal.SIGTERM)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.slow
+def test_after_rays_end_sigterm_still_comes_to_our_handler() -> None:
+    done = run_python("-c", RAY_ENDS, within_s=100)
+    assert done.stdout == "ours\nours\n", done.stderr
+
+
 def test_rays_handler_in_cpp_sets_no_alarm_that_would_abort_a_driver_while_ray_starts() -> None:
     done = run_python("-c", RAY_STARTS, within_s=60)
     assert (done.stdout, done.stderr) == ("ours 0\n", "")

@@ -213,7 +213,7 @@ def test_a_failure_is_retried_and_counted_and_a_mistake_is_not(sweeps: Sweeps) -
         process.send_signal(signal.SIGKILL)
     sweeps.wait_for("failure 1 of at most 1", "killed", 60)
     sweeps.wait_for(rf"job {job}-1: runs on", "killed", 60, job)
-    sweeps.wait_for("trial 0000 (re)?(started|continues)[^$]*trial 0000 ", "killed", 300)
+    sweeps.wait_for("trial 0000 (started|continues), attempt 2", "killed", 300)
     for process in drivers("killed"):
         process.send_signal(signal.SIGKILL)
     sweeps.wait_for("failure 2 .*given up", "killed", 60)

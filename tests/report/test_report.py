@@ -8,6 +8,7 @@ import math
 import random
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 from dataclasses import replace
@@ -204,14 +205,21 @@ def test_a_report_of_artifacts_that_cannot_be_read_here_leaves_no_empty_page(
     assert [*(tmp_path / "out").iterdir()] == []
 
 
-def test_a_report_that_cannot_be_made_is_a_warning(page: Path, uri: str, caplog: pytest.LogCaptureFixture) -> None:
-    report_folder(load_sweep(uri, "s")).write_text("a file is in its way")
+@pytest.mark.parametrize("reason", ["a file is in its way", "interrupted"])
+def test_a_report_that_cannot_be_made_is_a_warning(
+    reason: str, page: Path, uri: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason == "interrupted":
+        monkeypatch.setattr("sweeps.report.page.report.make_report", lambda *_: signal.raise_signal(signal.SIGINT))
+    else:
+        report_folder(load_sweep(uri, "s")).write_text(reason)
     plan: Any = SimpleNamespace(name="s", folder=Path("s"))
     tracking, checkpoint = SimpleNamespace(uri=uri, report=True), SimpleNamespace(trials=None)
     plan.config = SimpleNamespace(tracking=tracking, checkpoint=checkpoint)
     assert finish(plan).sweep == "s"
     assert "s has no report" in caplog.text
     assert "python -m sweeps report s" in caplog.text
+    assert reason == "a file is in its way" or "s has no report: interrupted" in caplog.text
 
 
 def test_checkpoints_that_cannot_be_removed_at_the_end_are_a_warning(
