@@ -139,8 +139,9 @@ def extend(
     Args:
         sweep: Name of the sweep.
         changes: New values by dotted path, or ``["key=value"]``: for ``search.num_trials``, ``search.max_concurrent``,
-            ``search.max_retries``, ``search.confirm`` and ``search.stop.*``; for a sweep that has ended also
-            ``train.max_steps``, ``train.epochs``, and ``low``, ``high`` or ``choices`` of ``space.PATH``.
+            ``search.max_retries`` (failed trials of a sweep that has ended are tried again), ``search.confirm`` and
+            ``search.stop.*``; for a sweep that has ended also ``train.max_steps``, ``train.epochs``, and ``low``,
+            ``high`` or ``choices`` of ``space.PATH``.
         folder: Folder of the sweep, if it was moved.
         tracking_uri: MLflow store or server; default: see the module ``sweeps``.
         view: As for ``run``.

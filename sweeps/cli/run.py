@@ -182,9 +182,9 @@ def extend(sweep: str, tokens: tuple[str, ...], as_json: bool, folder: Path | No
     """Give a sweep more trials, longer trials or a wider space: python -m sweeps extend SWEEP search.num_trials=40
 
     Accepts search.num_trials, search.max_concurrent, search.max_retries, search.confirm and search.stop.*. A sweep
-    that is running continues where it runs, and one that has ended continues here. If it has ended, its trials can also
-    become longer (train.max_steps, train.epochs), its ranges wider (low, high or choices of space.PATH), and
-    scaling.trials_per_group may change.
+    that is running continues where it runs, and one that has ended continues here. If it has ended, a larger
+    search.max_retries tries failed trials again, its trials can become longer (train.max_steps, train.epochs), its
+    ranges wider (low, high or choices of space.PATH), and scaling.trials_per_group may change.
     """
     service = service_of(operations, folder=folder)
     if service is not None:

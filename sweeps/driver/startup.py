@@ -179,16 +179,22 @@ def open_recorder(plan: Plan, copy: Callable[[], bool] | None, *, resume: bool =
 
 
 def adapt_study(plan: Plan) -> None:
-    """Rewrite the study of a sweep that was extended: its trials become points of the wider space, and finished trials
-    are reopened if the extended sweep trains longer. An earlier driver may have been killed while doing this."""
+    """Rewrite the study of a sweep that was extended: its trials become points of the wider space, finished trials are
+    reopened if the extended sweep trains longer, and failed ones if it tries them more often. An earlier driver may
+    have been killed while doing this."""
+    from optuna.trial import TrialState
+
     from sweeps.search.study_rewriting import recorded_space, rewrite_in_space
 
     before = saved(plan)
-    longer = is_longer(before, plan.composition)
+    reopened = {TrialState.COMPLETE} if is_longer(before, plan.composition) else set()
+    if plan.config.search.max_retries > before.config.search.max_retries:
+        reopened.add(TrialState.FAIL)
     for file in (*(stage.study_file for stage in plan.stages), STUDY_FILE):
         if not (plan.folder / file).exists():  # that of the sweep itself while its first stage is trained
             continue
-        space, reopen = recorded_space(plan.folder / file) or before.config.space, longer and file == STUDY_FILE
+        space = recorded_space(plan.folder / file) or before.config.space
+        reopen = reopened if file == STUDY_FILE else set()
         if reopen or space != plan.config.space:
             spaces = Space(space), plan.space, plan.points.lookup
             rewrite_in_space(plan.folder, plan.name, *spaces, reopen=reopen, file=file)

@@ -79,12 +79,12 @@ def describe_completion(record: SweepRecord, plan: Plan) -> str:
     why = f" ({ended})" if by_rule else ""
     change, effect = extension(ended, planned, plan.points.num_points)
     fixed = (
-        f"if the error is fixed, `python -m sweeps reproduce {record.sweep}` trains the same sweep again (it ends with "
-        "status 1 unless all values are as before); "
+        f"if the error is fixed, `python -m sweeps extend {record.sweep} search.max_retries="
+        f"{plan.config.search.max_retries + 1}` tries the failed trials again; "
     )
     return (
         f"{record.sweep} has {record.status}: {counted_states(record.counts)} of {counted(planned, 'trial')}{why}. "
-        f"Nothing is left to resume.\n{fixed if record.status == 'failed' else ''}"
+        f"Nothing is left to resume.\n{fixed if record.counts['failed'] else ''}"
         f"`python -m sweeps extend {record.sweep} {change}` {effect}"
     )
 

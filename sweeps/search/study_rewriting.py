@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +27,7 @@ from sweeps.files.whole_files import replacing
 from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.decisions import decisions_if_longer
 from sweeps.search.study_file import StudyFile, open_study_storage
+from sweeps.search.study_search import STOPPED_BY_USER
 from sweeps.search.study_version import STUDY_FILE, read_attributes
 from sweeps.space.space import Lookup, Space
 
@@ -33,6 +35,8 @@ SPACE = "sweeps:space"
 """Attribute of a study that was rewritten for a wider space: that space, as JSON. If the driver dies before it saves
 the config with that space, the next driver reads here what the values of the trials mean."""
 DISTRIBUTIONS = TypeAdapter(dict[str, Distribution])
+FAILED_FOR_GOOD = re.compile(rf"{STOPPED_BY_USER}|\S+=(nan|-?inf)")
+"""Reasons of failures that no further attempt would change: a person has stopped the trial, or it has diverged."""
 
 
 def rebuild_trial(
@@ -72,7 +76,14 @@ def rebuild_trial(
 
 
 def rewrite_in_space(
-    folder: Path, name: str, before: Space, after: Space, lookup: Lookup, *, reopen: bool, file: str = STUDY_FILE
+    folder: Path,
+    name: str,
+    before: Space,
+    after: Space,
+    lookup: Lookup,
+    *,
+    reopen: Container[TrialState] = (),
+    file: str = STUDY_FILE,
 ) -> None:
     """Rewrite a study for a wider space, completely or not at all; its trials keep their numbers.
 
@@ -81,7 +92,8 @@ def rewrite_in_space(
     Args:
         before: Space that the trials were sampled from.
         after: The wider space.
-        reopen: Mark complete trials as running, since trials have become longer.
+        reopen: States of trials to mark as running, so that they continue: complete ones, since trials have become
+            longer, or failed ones, since they have further attempts.
     """
     attributes = {SPACE: DISTRIBUTIONS.dump_json(after.distributions).decode()}
     _rewrite(folder / file, name, lambda trial: _in_space(trial, before, after, lookup, reopen=reopen), attributes)
@@ -153,7 +165,9 @@ def _rewrite(
             new.add_trial(convert(trial))
 
 
-def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *, reopen: bool) -> FrozenTrial:
+def _in_space(
+    trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *, reopen: Container[TrialState]
+) -> FrozenTrial:
     """Return a trial as if it had been sampled from the wider space."""
     if trial.state == TrialState.WAITING:
         values = enqueued_values(trial) or {}
@@ -172,9 +186,12 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
     after.sample(sampled.ask(), lookup)
     again = sampled.get_trials()[0]
     trial.params, trial.distributions = again.params, again.distributions
-    if reopen and trial.state == TrialState.COMPLETE:
+    was_started = NUMBER in trial.user_attrs  # else it was rejected
+    if trial.state in reopen and was_started and not FAILED_FOR_GOOD.fullmatch(trial.user_attrs.get(REASON, "")):
+        if trial.state == TrialState.COMPLETE:
+            trial.user_attrs = decisions_if_longer(trial.user_attrs)
         trial.state, trial.values, trial.datetime_complete = TrialState.RUNNING, None, None
-        trial.user_attrs = decisions_if_longer(trial.user_attrs)
+        trial.user_attrs.pop(REASON, None)
         remove_constraints(trial)
     return trial
 

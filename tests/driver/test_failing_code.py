@@ -171,3 +171,38 @@ def test_trials_that_cannot_continue_since_the_code_is_broken_continue_when_it_i
     mended = verb(tmp_path, "resume", "b", "--json").document
     assert mended["counts"]["finished"] == 4
     assert [each["steps"] for each in mended["trials"] if each["state"] == "finished"] == [8] * 4
+
+
+SEARCHES = {
+    "auto": ("search=auto",),
+    "asha": ("search=optuna_asha", "search.scheduler.grace=2"),
+    "hyperband": ("search=optuna_asha", "search/scheduler=hyperband", "search.scheduler.longest=8"),
+    "pbt": ("search=pbt", "search.scheduler.mutate=[task.arguments.lr]", "search.scheduler.interval=3"),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_failed_trials_are_tried_again_with_further_retries_once_the_code_is_mended(
+    search: str, tmp_path: Path
+) -> None:
+    at = "        with tempfile.TemporaryDirectory() as folder:\n            (Path"
+    bug = f"        if step == 3 and config['lr'] > 0.3:\n            raise KeyError('a bug')\n{at}"
+    broken = STEPS.replace("time.sleep(0.5)", "time.sleep(0.1)").replace(at, bug)
+    task = own_function(tmp_path, broken, "{lr: 0.1}")
+    placed = ("cluster.num_cpus=2", "scaling=single_worker", "search.max_retries=0", *SEARCHES[search])
+    space = ("task.arguments.lr=interval(0.2, 0.5)", "search.num_trials=6")
+    first = run(tmp_path, *task, *placed, *space, "--name=b").document
+    failed = {each["trial"] for each in first["trials"] if each["state"] == "failed"}
+    assert failed
+    (tmp_path / "users.py").write_text(broken.replace("'lr'] > 0.3", "'lr'] > 3"), encoding="utf-8")
+    again = verb(tmp_path, "extend", "b", "search.max_retries=1", "--json")
+    states = {each["trial"]: each["state"] for each in again.document["trials"]}
+    assert again.document["status"] == "finished"
+    assert "failed" not in states.values()
+    assert "finished" in {states[trial] for trial in failed}
+    for trial in (each for each in again.document["trials"] if each["trial"] in failed):
+        assert [step for step, _ in again.history(trial["run_id"], "loss")] == list(range(1, trial["steps"] + 1))
+        assert f"trial {trial['trial']} started, attempt 2" in again.err
+    kept = ("trial", "state", "value", "steps")
+    for before, after in zip(first["trials"], again.document["trials"], strict=True):
+        assert before["trial"] in failed or [before[each] for each in kept] == [after[each] for each in kept]

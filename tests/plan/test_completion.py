@@ -95,8 +95,7 @@ def test_resume_of_a_sweep_without_a_success_leaves_with_the_status_of_its_outco
     assert run_command(["resume", "lost"])[0] == 1
     out, err = capsys.readouterr()
     assert "lost has failed: 1 failed of 1 trial" in err
-    assert "if the error is fixed, `python -m sweeps reproduce lost` trains the same sweep again" in err
-    assert "(it ends with status 1 unless all values are as before)" in err
+    assert "if the error is fixed, `python -m sweeps extend lost search.max_retries=2` tries the failed trials" in err
     assert "failed at step 5 with eval/loss 1, and counts as no result" in out
 
 

@@ -227,7 +227,7 @@ def extended_to_longer_trials(disk: Disk, folder: Path) -> Disk:
         new.set_user_attr(key, value)
     copy_system_attributes(old, new)
     for trial in old.get_trials():
-        new.add_trial(_in_space(trial, SPACE, SPACE, lambda path: None, reopen=True))
+        new.add_trial(_in_space(trial, SPACE, SPACE, lambda path: None, reopen={TrialState.COMPLETE}))
     copy.writes = 0
     return copy
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from spaces import sampler_of
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
 from sweeps.config.space import CategoricalDistribution, FloatDistribution, OrdinalDistribution
-from sweeps.constants import CURVE_MODELS, NUMBER
+from sweeps.constants import CURVE_MODELS, NUMBER, REASON
 from sweeps.driver.optuna_searcher import OptunaSearcher
 from sweeps.driver.startup import adapt_study
 from sweeps.plan.plan import Plan, make_plan
@@ -178,7 +179,7 @@ def test_models_of_curves_and_cma_es_begin_anew_in_a_wider_space(tmp_path: Path,
     half = opened.study.ask()  # its driver died while it was sampled, after CMA-ES had noted its state
     Space({"lr": SPACE["lr"]}).sample(half, lookup)
     opened.study._storage.set_trial_system_attr(half._trial_id, "cma:optimizer:0", "00")
-    rewrite_in_space(tmp_path, "s", SPACE, after, lookup, reopen=False)
+    rewrite_in_space(tmp_path, "s", SPACE, after, lookup)
     kept = {key.partition(":optimizer:")[0] for trial in trials(tmp_path) for key in trial.system_attrs}
     assert kept == ({CURVE_MODELS, "cma", "cma:generation"} if after is SPACE else set())
 
@@ -186,7 +187,7 @@ def test_models_of_curves_and_cma_es_begin_anew_in_a_wider_space(tmp_path: Path,
 def test_what_a_study_knows_it_knows_of_a_wider_space_too(tmp_path: Path) -> None:
     search(tmp_path)
     before = trials(tmp_path)
-    rewrite_in_space(tmp_path, "s", SPACE, WIDER, lookup, reopen=False)
+    rewrite_in_space(tmp_path, "s", SPACE, WIDER, lookup)
     after = trials(tmp_path)
     assert [trial.number for trial in after] == [trial.number for trial in before]
     for old, new in zip(before, after, strict=True):
@@ -210,7 +211,7 @@ def test_what_a_study_knows_it_knows_of_a_wider_space_too(tmp_path: Path) -> Non
 
 def test_finished_trials_that_become_longer_are_the_first_to_go_on(tmp_path: Path) -> None:
     search(tmp_path)
-    rewrite_in_space(tmp_path, "s", SPACE, SPACE, lookup, reopen=True)
+    rewrite_in_space(tmp_path, "s", SPACE, SPACE, lookup, reopen={TrialState.COMPLETE})
     states = [trial.state.name for trial in trials(tmp_path) if NUMBER in trial.user_attrs]
     assert states == ["RUNNING", "PRUNED", "FAIL", "RUNNING", "RUNNING", "RUNNING", "RUNNING"]
     opened = searcher(tmp_path)
@@ -223,12 +224,31 @@ def test_finished_trials_that_become_longer_are_the_first_to_go_on(tmp_path: Pat
     assert (trial.state, trial.value, list(trial.intermediate_values)) == (TrialState.COMPLETE, 0.1, [1, 2, 3, 4])
 
 
+def test_failed_trials_go_on_unless_a_person_has_stopped_them_or_they_have_diverged(tmp_path: Path) -> None:
+    opened = searcher(tmp_path)
+    for number, (loss, flags) in enumerate([(math.nan, {}), (0.5, {"sweeps_stopped": True}), (0.5, {})]):
+        opened.suggest(f"t{number}")
+        opened.on_trial_result(f"t{number}", result(0.5, 1))
+        opened.on_trial_complete(f"t{number}", result(loss, 2, **flags), error=number == 2)
+    rejected = opened.study.ask()
+    SPACE.sample(rejected, lookup)
+    opened.study.tell(rejected, state=TrialState.FAIL)
+    rewrite_in_space(tmp_path, "s", SPACE, SPACE, lookup, reopen={TrialState.FAIL})
+    states = [trial.state.name for trial in trials(tmp_path)]
+    assert states == ["FAIL", "FAIL", "RUNNING", "FAIL"]
+    again = searcher(tmp_path)
+    again.suggest("t2")
+    again.on_trial_complete("t2", result(0.4, 3, sweeps_completed=True))
+    trial = trials(tmp_path)[2]
+    assert (trial.state, trial.value, REASON in trial.user_attrs) == (TrialState.COMPLETE, 0.4, False)
+
+
 def test_a_trial_that_becomes_longer_may_violate_a_limit_later(tmp_path: Path) -> None:
     limits = {"memory": Limit(max=1)}
     opened = searcher(tmp_path, limits=limits)
     opened.suggest("t0")
     opened.on_trial_complete("t0", {**result(0.5, 1, sweeps_completed=True), "memory": 0.5})
-    rewrite_in_space(tmp_path, "s", SPACE, SPACE, lookup, reopen=True)
+    rewrite_in_space(tmp_path, "s", SPACE, SPACE, lookup, reopen={TrialState.COMPLETE})
     longer = searcher(tmp_path, limits=limits)
     longer.suggest("t0")
     longer.on_trial_complete("t0", {**result(0.4, 2, sweeps_completed=True), "memory": 3.0})
@@ -244,7 +264,7 @@ def test_a_study_is_written_anew_whole_or_not_at_all(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(optuna.Study, "add_trial", full)
     with pytest.raises(OSError, match="No space"):
-        rewrite_in_space(tmp_path, "s", SPACE, WIDER, lookup, reopen=False)
+        rewrite_in_space(tmp_path, "s", SPACE, WIDER, lookup)
     assert (tmp_path / STUDY_FILE).read_bytes() == before
     assert json.loads(before.splitlines()[0])
 
