@@ -132,8 +132,8 @@ def resume(plan: Plan, view: View) -> SweepRecord:
                 tracking.result()
                 trials = place(plan, view, cluster, resumed=True)
                 adapt_study(plan)
-                save(plan)
                 recorder = open_recorder(plan, copy, resume=True)
+                save(plan)  # not before: the record, which now says that the sweep runs, brings `resume` here again
                 _search_and_record(plan, recorder, view, trials, cluster, began=began)
         return finish(plan)
 
