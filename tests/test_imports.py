@@ -62,6 +62,7 @@ SCHEMA = (
     "sweeps_train.files.cache_folder",
     "sweeps_train.data.data_files",
     "sweeps_train.checkpoints.integrity",
+    "sweeps_train.reports.reported_metrics",
     "sweeps_train.tables",
     *(f"sweeps_train.command.{name}" for name in ("command_line", "config_files", "output", "placeholders")),
     "sweeps_train.estimators.construct",

@@ -52,6 +52,7 @@ from sweeps_train.config.fields import NonEmpty, Seed
 from sweeps_train.config.reach import Reach as Reach
 from sweeps_train.config.sharing import shared_values
 from sweeps_train.config.strategy import num_stages
+from sweeps_train.reports.reported_metrics import SYSTEM_METRICS
 
 AnyTask = Annotated[
     CausalLMTask
@@ -291,6 +292,7 @@ class SweepConfig:
         needed = _measured([*self.search.metrics, *self.search.limits])
         if isinstance(self.task, EstimatorTask):
             assert isinstance(self.data, TableData)
+            needed = [name for name in needed if name in SYSTEM_METRICS]  # which others it has depends on the class
             return EstimatorConfig(task=self.task, data=self.data, checkpoint=checkpoint, seed=self.seed, needed=needed)
         if isinstance(self.task, FunctionTask):
             return FunctionConfig(

@@ -4,10 +4,13 @@ it at once."""
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 
 from sweeps.driver.early_end import EarlyEnd
@@ -120,13 +123,27 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
     # SIGUSR1 is how Slurm and SGE announce a time limit, SIGHUP the end of a terminal, which nohup lets be ignored.
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM]
     numbers += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else []
-    before = {number: signal.signal(number, handler) for number in numbers}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            _print_nowhere()
+        handler(number, frame)
+
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, earlier in before.items():
             signal.signal(number, earlier)
+
+
+def _print_nowhere() -> None:
+    """Discard what is printed from now on to a terminal that has ended: printing there fails."""
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:  # closed
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
+                os.dup2(nowhere.fileno(), descriptor)
 
 
 def _leave_when_safe(_: int, frame: FrameType | None) -> None:

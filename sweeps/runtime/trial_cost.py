@@ -23,20 +23,30 @@ class CostMeter:
         self._before = {name: assignment.spent.get(name, 0.0) for name in self._rates}
         self._evaluations = dict.fromkeys(self._rates, 0.0)
         self._began = time.monotonic()
+        self._reported: dict[int, dict[str, float]] = {}
         if self._rates:
             for event in read_report_log(assignment.checkpoint_folder):
                 if isinstance(event, Report):
                     self._before = {name: event.metrics.get(name, 0.0) for name in self._rates}
+                    self._reported[event.step] = self._before
 
     def charge(self, hourly: Mapping[str, float], seconds: float) -> None:
         """Add the cost of an evaluation in another pool, given its cost per hour by metric."""
         for name in self._evaluations:
             self._evaluations[name] += hourly.get(name, 0.0) * seconds / 3600
 
-    def metrics(self) -> dict[str, float]:
-        """Return the cost so far, by metric; empty without prices and pools."""
+    def at_report(self, step: int) -> dict[str, float]:
+        """Return the cost until a report that is now made at a step, by metric; empty without prices and pools."""
         hours = (time.monotonic() - self._began) / 3600
-        return {name: self._before[name] + rate * hours + self._evaluations[name] for name, rate in self._rates.items()}
+        spent = {
+            name: self._before[name] + rate * hours + self._evaluations[name] for name, rate in self._rates.items()
+        }
+        self._reported[step] = spent
+        return spent
+
+    def reported(self, step: int) -> dict[str, float]:
+        """Return the cost that was reported at a step; empty if none was."""
+        return self._reported.get(step, {})
 
 
 def metrics_before(trials: Folder, trial: str, num_exploits: int) -> Mapping[str, float]:

@@ -75,7 +75,7 @@ class BrokerReporter:
         report = Report(
             *self._assignment.key,
             progress.step,
-            metrics | self.cost.metrics(),
+            metrics | self.cost.at_report(progress.step),
             now_ms(),
             progress=progress.resources(),
             checkpoint=announced,
@@ -126,7 +126,8 @@ class BrokerReporter:
                 self._post_saved(step, metrics, self._stored.uri(files), None)
 
     def _post_saved(self, step: int, metrics: dict[str, float], checkpoint: str, held: str | None) -> None:
-        saved = Saved(*self._assignment.key, step, metrics, now_ms(), checkpoint=checkpoint, held=held)
+        reported = metrics | self.cost.reported(step) if metrics else metrics
+        saved = Saved(*self._assignment.key, step, reported, now_ms(), checkpoint=checkpoint, held=held)
         self._write(saved)
         self._send(self._broker.post(saved))
 

@@ -14,6 +14,7 @@ from typing import Any
 from sweeps.compose import Composition
 from sweeps.compose.dotted import leaves
 from sweeps.config import TRAINING_SECTIONS, SweepConfig
+from sweeps.constants import COST, GPU_HOURS
 from sweeps.errors import raise_mistakes
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
@@ -198,7 +199,7 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
                 f"search.metric={metric}: task.rename gives it the name {task.rename[metric]}; use that, or remove it "
                 f"(~task.rename.{metric})"
             )
-        elif len(patterns) == len(task.read):
+        elif len(patterns) == len(task.read) and metric not in (COST, GPU_HOURS):
             groups = [task.rename.get(name, name) for each in patterns for name in re.compile(each).groupindex]
             if metric not in groups:
                 yield (

@@ -57,6 +57,11 @@ def pool_mistakes(config: SweepConfig) -> Iterator[str]:
     yield from _evaluation_mistakes(config)
     named = {f"search.metric={metric}": metric for metric in search.metrics}
     named |= {f"search.limits.{metric}": metric for metric in search.limits}
+    if (first := search.metrics[0]) in (COST, GPU_HOURS) and not isinstance(config.task, CommandTask):
+        yield (
+            f"search.metric={first}: is no result of the training, by which workers choose the best checkpoint; name "
+            f"one of those first, as in search.metric=[eval/loss,{first}] search.mode=[min,min]"
+        )
     for key, metric in named.items():
         if metric == COST and not config.is_priced:
             yield (f"{key}: needs prices; give scaling.pools.NAME.per_gpu_hour or per_cpu_hour, or search.stop.cost's")

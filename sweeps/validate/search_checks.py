@@ -32,6 +32,7 @@ from sweeps.validate.scaling_checks import pool_mistakes
 from sweeps.validate.stage_checks import stage_mistakes
 from sweeps.validate.warm_start_checks import warm_start_mistakes
 from sweeps_train.config import ClassificationTask, CommandTask, EstimatorTask, TableData
+from sweeps_train.reports.reported_metrics import SYSTEM_METRICS
 from sweeps_train.tables.metrics import POSITIVE_METRICS
 
 NEED_WHOLE_TRIALS = ("tpe", "bohb", "curves", "predicted", "gp", "cmaes", "nsga2", "nsga3")
@@ -46,14 +47,6 @@ SINGLE_OBJECTIVE = ("cmaes", "bohb")
 LOSS = "eval/loss"
 DECIDES_LOSS = {"task.loss": "eval/rmse or eval/mae", "task.class_weight": "eval/log_loss"}
 """Keys of a task that change how ``eval/loss`` is computed, each with metrics that do not depend on it."""
-SYSTEM_METRICS = (
-    "system/cpu_percent",
-    "system/memory_mib",
-    "system/total_memory_mib",
-    "system/gpu_memory_mib",
-    "system/gpu_memory_reserved_mib",
-)
-"""Metrics of their processes that workers report, or that a user's code reports itself."""
 OF_SAMPLES: tuple[Resource, ...] = ("evaluations", "steps", "epochs", "samples", "seconds")
 COUNTED: dict[str, tuple[Resource, ...]] = {
     "image_classification": OF_SAMPLES,

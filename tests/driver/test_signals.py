@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -118,6 +119,31 @@ except LeaveNow:
 def test_sigterm_in_the_middle_of_an_import_leaves_the_lock_of_imports_free() -> None:
     done = run_python("-W", "ignore", "-c", IMPORTS, within_s=60)
     assert done.stdout == "False\n", done.stderr
+
+
+ON_A_TERMINAL = """
+import signal, sys
+from sweeps.driver.signals import LeaveNow, ended_by_signals
+
+try:
+    with ended_by_signals():
+        print("ready", flush=True)
+        while True:
+            signal.pause()
+except LeaveNow:
+    for output in (sys.stdout, sys.stderr):
+        print("the outcome", file=output, flush=True)
+    sys.exit(130)
+"""
+
+
+def test_what_is_printed_after_the_end_of_the_terminal_changes_no_exit_status() -> None:
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, [sys.executable, "-c", ON_A_TERMINAL])
+    with os.fdopen(terminal, "rb", buffering=0) as shown:  # its end is that of the terminal
+        assert b"ready" in shown.read(100)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
 
 
 def test_ray_leaves_our_handler_of_sigterm_and_sets_its_own_where_there_is_none() -> None:

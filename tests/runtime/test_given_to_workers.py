@@ -99,7 +99,7 @@ def test_a_trial_s_cost_goes_on_after_the_trial_has_copied_another_one_s_state(
     uri = tmp_path.as_uri() if in_store else None
     priced = "search.stop.cost={limit: 1000, per_gpu_hour: 2}"
     assignment, _ = given_by(tmp_path, priced, uri=uri, **{ORIGIN: Origin("0007", 20, 2)})
-    cost = CostMeter(assignment).metrics()
+    cost = CostMeter(assignment).at_report(20)
     assert 500.0 <= cost[COST] < 501.0
     assert 0.0 <= cost[GPU_HOURS] < 1.0, "it was not reported before"
     assignment, _ = given_by(tmp_path, priced, uri=uri)

@@ -130,6 +130,14 @@ def test_a_trial_too_wide_for_one_pool_runs_in_the_other() -> None:
             ["scaling.evaluation_pool=l4", "s3://bucket"],
         ),
         (("search.metric=[eval/loss,system/cost]", "search.mode=[min,min]"), ["search.metric=system/cost", "prices"]),
+        (
+            (
+                "search.metric=[system/gpu_hours,eval/loss]",
+                "search.mode=[min,min]",
+                "search.stop.cost={limit: 9, per_cpu_hour: 1}",
+            ),
+            ["search.metric=system/gpu_hours", "no result of the training", "[eval/loss,system/gpu_hours]"],
+        ),
         (("+search.limits={system/cost: {max: 2}}",), ["search.limits.system/cost", "prices"]),
         (("+search.limits={system/gpu_hours: {max: 2}}",), ["system/gpu_hours", "scaling.pools"]),
         (("scaling.pools={a: {labels: {zone: a}}}",), ["scaling.pools.a", "zone=a"]),

@@ -14,7 +14,7 @@ from local_actor import LOCAL_RAY, LocalActor, event_loop
 
 from sweeps.runtime import broker_sides, trial_reporter
 from sweeps.runtime.broker_sides import WorkersSide
-from sweeps.runtime.events import Log, Report, Started
+from sweeps.runtime.events import Log, Report, Saved, Started
 from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps_train.reports.progress import Progress
@@ -71,6 +71,26 @@ def test_the_logs_before_a_report_reach_the_broker_before_it(
     assert LOCAL_RAY.get(broker.steps.remote()) == sorted([*range(1, 13), 4, 8, 12])
     reports = [event for event in read_report_log(str(tmp_path)) if isinstance(event, Report)]
     assert [each.saved for each in reports] == [False, True, False]
+
+
+def test_a_checkpoint_that_is_saved_after_its_report_has_the_cost_that_was_reported(
+    broker: Any, tmp_path: Path
+) -> None:
+    given = replace(assignment("0003", 1), checkpoint_folder=str(tmp_path), broker=WorkersSide(broker))
+    given = replace(given, hourly={"system/cost": 3600.0})
+    reporter = BrokerReporter(given)
+    reporter.report(Progress(step=4), {"eval/loss": 1.0}, None, done=False)
+    reporter.checkpoint(Progress(step=4), {"eval/loss": 1.0}, str(tmp_path / "step-4"))
+    reporter.flush()
+    report, saved = read_report_log(str(tmp_path))
+    assert isinstance(saved, Saved)
+    assert saved.metrics == report.metrics
+    assert saved.metrics["system/cost"] > 0
+    again = BrokerReporter(replace(given, attempt=2))  # its checkpoint reached the store, and then its worker died
+    again.checkpoint(Progress(step=4), {"eval/loss": 1.0}, str(tmp_path / "step-4"))
+    again.flush()
+    *_, announced = read_report_log(str(tmp_path))
+    assert announced.metrics == report.metrics
 
 
 @pytest.mark.parametrize("first", ["log", "report", "late evaluation"])

@@ -186,12 +186,12 @@ async def test_workers_that_wait_for_room_are_announced_once_and_do_not_count_as
 
 def test_a_trial_s_cost_goes_on_from_that_of_its_earlier_attempts(tmp_path: Any) -> None:
     assignment: Any = SimpleNamespace(hourly={"system/cost": 3600.0}, checkpoint_folder=str(tmp_path), spent={})
-    assert 0.0 <= CostMeter(assignment).metrics()["system/cost"] < 60.0
+    assert 0.0 <= CostMeter(assignment).at_report(20)["system/cost"] < 60.0
     log = ReportLog(str(tmp_path))
     log.write(Report("0000", 1, 10, {"system/cost": 500.0}, 0))
     log.close()
-    assert 500.0 <= CostMeter(assignment).metrics()["system/cost"] < 560.0
-    assert CostMeter(SimpleNamespace(hourly={}, checkpoint_folder="", spent={})).metrics() == {}  # type: ignore[arg-type]
+    assert 500.0 <= CostMeter(assignment).at_report(20)["system/cost"] < 560.0
+    assert CostMeter(SimpleNamespace(hourly={}, checkpoint_folder="", spent={})).at_report(1) == {}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("is_kept", "is_full"), [(False, True), (True, True), (False, False)])

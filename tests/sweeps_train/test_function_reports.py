@@ -72,7 +72,9 @@ def test_every_metric_that_the_search_reads_is_demanded_at_the_first_report(tmp_
     assert steps(recorder) == [(1, 1.0), (2, 0.5)]
 
 
-@pytest.mark.parametrize(("needed", "expected"), [((), [True, False]), (("system/memory_mib",), [True, True])])
+@pytest.mark.parametrize(
+    ("needed", "expected"), [((), [True, False]), (("system/memory_mib", "system/gpu_memory_mib"), [True, True])]
+)
 def test_a_function_need_not_measure_its_process_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needed: tuple[str, ...], expected: list[bool]
 ) -> None:
@@ -80,7 +82,7 @@ def test_a_function_need_not_measure_its_process_itself(
     monkeypatch.setattr(ray_train, "SYSTEM_EVERY_S", 1e6)
     utils, recorder = worker(tmp_path, needed, trains_here=True)
     for _ in expected:
-        utils.report({"loss": 1.0})
+        utils.report({"loss": 1.0})  # nor is memory of a GPU demanded where there is none
     memory = [metrics.get("system/memory_mib", 0.0) for _, metrics, _, _ in recorder.reports]
     assert [each > 10 for each in memory] == expected
 

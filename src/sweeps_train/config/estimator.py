@@ -58,7 +58,7 @@ class EstimatorConfig:
     seed: Seed = 0
     """Seed of the estimator (its ``random_state``), unless ``task.arguments`` sets one."""
     needed: list[str] = Field(default_factory=list)
-    """Metrics that the search reads."""
+    """Metrics of the process that the search reads, and that every report therefore has."""
 
     def __post_init__(self) -> None:
         check_folds(self.task, self.data)

@@ -51,7 +51,7 @@ from sweeps_train.frameworks.mlflow_runs import OwnRuns
 from sweeps_train.frameworks.ray_data import trial_shards
 from sweeps_train.frameworks.script import script_function
 from sweeps_train.reports.progress import Progress
-from sweeps_train.reports.reported_metrics import SYSTEM, as_step, metrics_in
+from sweeps_train.reports.reported_metrics import SYSTEM_METRICS, as_step, metrics_in
 from sweeps_train.reports.reporter import Reporter, SilentReporter, Stop
 from sweeps_train.steps.random_state import seed_all
 from sweeps_train.workers.own_folder import own_folder, working_in
@@ -191,7 +191,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self.searched = (self._metric, *needed)
         """Metrics that the search reads."""
         begin_measurement(device_in_use())
-        self._system_every_s = 0.0 if any(name.startswith(SYSTEM) for name in self.searched) else SYSTEM_EVERY_S
+        self._measured_here = SYSTEM_METRICS if trains_here else ()
+        self._system_every_s = 0.0 if {*SYSTEM_METRICS} & {*self.searched} else SYSTEM_EVERY_S
         self._system_due = 0.0 if trains_here else math.inf
         """Seconds of training from which a report measures this process."""
         self.rank: int = self.get_context().get_world_rank()
@@ -339,7 +340,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
                 raise TypeError(
                     f"{self._key_of(name)} was reported as a {found.others[name]}; report a number, such as loss.item()"
                 )
-            if name not in {*found.numbers, *system} and (first or name == self._metric):
+            is_demanded = name == self._metric or (first and name not in self._measured_here)
+            if is_demanded and name not in {*found.numbers, *system}:
                 reported = sorted({**found.numbers, **found.others})
                 raise ValueError(f"{self._key_of(name)} is not reported; use one of {reported}")
         if found.others and not self._has_noted:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweeps_train.compat.ray_train import get_train_fn_utils
-from sweeps_train.reports.reported_metrics import SYSTEM
+from sweeps_train.reports.reported_metrics import SYSTEM_METRICS
 
 
 def log_step(step: int, metrics: Mapping[str, Any]) -> None:
@@ -35,4 +35,4 @@ def note(text: str) -> None:
 def searched_metrics() -> tuple[str, ...]:
     """Return the metrics that the search reads from this function; none if it runs under Ray Train without Sweeps."""
     searched: tuple[str, ...] = getattr(get_train_fn_utils(), "searched", ())
-    return tuple(name for name in searched if not name.startswith(SYSTEM))
+    return tuple(name for name in searched if name not in SYSTEM_METRICS)

@@ -14,8 +14,14 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
-SYSTEM = "system/"
-"""Beginning of the names of metrics that workers add, and that users' code need not report."""
+SYSTEM_METRICS = (
+    "system/cpu_percent",
+    "system/memory_mib",
+    "system/total_memory_mib",
+    "system/gpu_memory_mib",
+    "system/gpu_memory_reserved_mib",
+)
+"""Metrics of their processes that workers report, or that a user's code reports itself."""
 LARGEST_STEP = 2**53
 """Maximum step: steps are stored as 64-bit integers, and JSON parsers represent integers exactly up to this one."""
 
