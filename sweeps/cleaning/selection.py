@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sweeps.cleaning.policy import Policy
 from sweeps.config.objectives import as_loss
 from sweeps.constants import TAG_HEARTBEAT
-from sweeps.tracking.reader import ENDED
+from sweeps.tracking.reader import ENDED, recorded_best
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, number
 
@@ -88,7 +88,8 @@ def best_trials(record: SweepRecord, count: int) -> list[TrialRecord]:
 
 
 def _worst_first(record: SweepRecord, keep_best: int) -> list[TrialRecord]:
-    kept = {trial.trial for trial in best_trials(record, keep_best)}
+    # A restored store may have lost the values of the best ones.
+    kept = {*recorded_best(record.tags), *(trial.trial for trial in best_trials(record, keep_best))}
     worst_first = [*record.staged, *record.repeats, *_by_goodness(record.trials, record.mode)]
     return [trial for trial in worst_first if trial.trial not in kept and trial.state != "running"]
 

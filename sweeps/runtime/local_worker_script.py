@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 
 TYPE_CHECKING = False
@@ -25,6 +26,7 @@ def main(arguments: list[str]) -> None:
     Args:
         arguments: The worker's command, without the Python interpreter but with the arguments of Ray's script.
     """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # which Ray's processes inherit from the driver
     context, language, worker = _parsed(arguments)
     variables = context.pop("env_vars", {})
     executable = context.pop("py_executable", sys.executable)

@@ -160,7 +160,7 @@ def first_cause(error: BaseException, handled: BaseException | None = None) -> s
         error: The error.
         handled: Error that was being handled when the call that failed began; Python chains it, but it is no cause.
     """
-    *_, first = takewhile(lambda each: each is not handled, _chain(error))
+    *_, first = (error, *takewhile(lambda each: each is not handled, _chain(error)))
     lines = str(first).strip().splitlines()
     return lines[0][:300] if lines else type(first).__name__
 

@@ -87,7 +87,7 @@ def fetch_sweep(uri: str, name: str, started_ms: int | None = None) -> tuple[Raw
         _warn_of_namesakes(name, tuple(run.experiment for run in parents))
     parent = parents[0]
     trials = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]
-    lost = {*_best(parent)} - {run.tags.get(constants.TAG_TRIAL, "") for run in trials}
+    lost = {*recorded_best(parent.tags)} - {run.tags.get(constants.TAG_TRIAL, "") for run in trials}
     return parent, [*trials, *(_deleted(uri, parent, lost) if lost else ())]
 
 
@@ -102,7 +102,7 @@ def _warn_of_namesakes(name: str, experiments: Sequence[str]) -> None:
 
 def record_of(uri: str, parent: RawRun, runs: Iterable[RawRun]) -> SweepRecord:
     """Return a sweep's record, given its own run and those of its trials."""
-    tags, now, best = parent.tags, time.time(), _best(parent)
+    tags, now, best = parent.tags, time.time(), recorded_best(parent.tags)
     # A run of a restored backup may lack the value.
     value = {constants.TAG_VALUE: tags.get(constants.TAG_BEST_VALUE, "")}
     all_trials = _trials(
@@ -141,9 +141,9 @@ def ids_of(uri: str, parent: RawRun) -> MlflowIds:
     return MlflowIds(tracking_uri=uri, experiment_id=parent.experiment_id, run_id=parent.run_id)
 
 
-def _best(parent: RawRun) -> list[str]:
-    """Return the ids of a sweep's best trials, as recorded."""
-    return [trial for trial in _names(parent.tags.get(constants.TAG_BEST_TRIAL, "")) if trial]
+def recorded_best(tags: Mapping[str, str]) -> list[str]:
+    """Return the ids of a sweep's best trials, as its own run has them."""
+    return [trial for trial in _names(tags.get(constants.TAG_BEST_TRIAL, "")) if trial]
 
 
 def _deleted(uri: str, parent: RawRun, trials: Collection[str]) -> list[RawRun]:

@@ -24,6 +24,7 @@ from sweeps.cleaning.cleaning import clean, keep_only_the_best, plan_cleaning
 from sweeps.cleaning.policy import Policy, describe_size, parse_age, parse_size
 from sweeps.cleaning.selection import select
 from sweeps.cli import run_command
+from sweeps.constants import TAG_BEST_TRIAL
 from sweeps.driver.finish import finish
 from sweeps.errors import ConfigError, SweepsError, UserError
 from sweeps.folders.sweep_folder import SWEEP_FILE
@@ -128,6 +129,14 @@ def test_of_a_sweep_that_was_stopped_in_its_stages_the_best_trial_of_the_latest_
     sizes = {trial.run_id: 1 for trial in staged}
     removals = select([record], sizes, (), Policy(unfinished=True), (), NOW)
     assert {each.trial.trial for each in removals} == {trial.trial for trial in staged if trial.value != 0.4}
+
+
+def test_recorded_best_trials_stay_also_where_a_restored_store_has_lost_their_values() -> None:
+    trials = [trial_record(number, value) for number, value in enumerate([None, 0.2, None, 0.1])]
+    tags = {TAG_BEST_TRIAL: '["0000", "0002"]'}
+    record = sweep_record(status="finished", metrics=("loss",), modes=("min",), trials=trials, front=[], tags=tags)
+    removals = select([record], {trial.run_id: 1 for trial in trials}, (), Policy(), (), NOW)
+    assert [each.trial.trial for each in removals] == ["0001"]
 
 
 @pytest.fixture(scope="module")

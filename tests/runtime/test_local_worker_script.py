@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,11 @@ from waiting import wait_until
 
 from sweeps.runtime import local_agent_script, local_worker_script
 
-TELLS = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('ASKED'), os.path.basename(__file__)]))"
+TELLS = """
+import json, os, signal, sys
+blocked = [each.name for each in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
+print(json.dumps([sys.argv[1:], os.environ.get("ASKED"), os.path.basename(__file__), blocked]))
+"""
 
 
 @pytest.fixture
@@ -35,10 +40,18 @@ def started(scripts: Path, context: dict[str, Any], language: str = "PYTHON", *f
     return json.loads(done.stdout)
 
 
+def test_a_worker_hears_of_sighup_though_rays_own_processes_do_not(scripts: Path) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        assert started(scripts, {})[3] == []
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def test_a_worker_gets_its_arguments_and_the_variables_of_its_runtime_environment(scripts: Path) -> None:
     context = {"env_vars": {"ASKED": "yes"}, "py_executable": sys.executable, "command_prefix": [], "java_jars": []}
-    assert started(scripts, context) == [["--node=1"], "yes", "default_worker.py"]
-    assert started(scripts, {}, "PYTHON", "-s") == [["--node=1"], None, "default_worker.py"]
+    assert started(scripts, context) == [["--node=1"], "yes", "default_worker.py", []]
+    assert started(scripts, {}, "PYTHON", "-s") == [["--node=1"], None, "default_worker.py", []]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +59,7 @@ def test_a_worker_gets_its_arguments_and_the_variables_of_its_runtime_environmen
     [{"command_prefix": ["nice"]}, {"py_executable": "/elsewhere/python"}, {"env_vars": {"PATH": "/mine:$PATH"}}],
 )
 def test_what_more_a_runtime_environment_asks_for_is_left_to_rays_script(scripts: Path, asked: dict[str, Any]) -> None:
-    arguments, _, script = started(scripts, asked)
+    arguments, _, script, _ = started(scripts, asked)
     assert script == "setup_worker.py"
     assert arguments[1:3] == ["--node=1", "--language=PYTHON"]
 
