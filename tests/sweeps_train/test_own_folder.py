@@ -222,6 +222,7 @@ def test_a_program_that_misses_a_file_of_the_start_folder_is_told_what_to_write(
     assert "{start_folder}/rows.csv" in hint(lines, tmp_path)
     assert f"give it {tmp_path}/rows.csv" in hint(lines, tmp_path, str(tmp_path))
     assert hint(lines[:1], tmp_path) == ""
+    assert "{start_folder}/./rows.csv" in hint(["FileNotFoundError: ./rows.csv not found."], tmp_path)  # NumPy's
     absolute = f"FileNotFoundError: Unable to find '{tmp_path}/outputs/s/trials/0003/program/rows.csv'"
     assert "{start_folder}/rows.csv" in hint([absolute], tmp_path)
     assert hint([lines[1].replace("rows", "other"), "not found: '\0'"], tmp_path) == ""
