@@ -1,65 +1,143 @@
-"""Patterns for the metrics that a script prints with f-strings: ``print(f"step {step}: val loss {loss:.4f}")``."""
+"""Patterns for the metrics that a script prints: ``print(f"step {step}: val loss {loss:.4f}")``, or the same by
+``format``, by ``%`` or as several arguments."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
-from collections.abc import Iterator
-from itertools import chain, takewhile
+from collections.abc import Iterable, Iterator
+from itertools import takewhile, zip_longest
+from string import Formatter
 
 from sweeps.scaffold.syntax import name_of
 
 NUMBER = r"[-+]?[\d.]+(?:e[-+]?\d+)?|nan|inf"
 STEP_NAMES = ("step", "iter", "iteration", "global_step")
+_VALIDATION = re.compile(r"(?<![a-z])e?val(?!ue)")
+_TEST = re.compile(r"(?<![a-z])(test|dev)(?![a-z])")
+_PERCENT = re.compile(r"%(?:\(\w*\))?[-+ #0]*[\d*]*(?:\.[\d*]+)?([a-zA-Z%])")
+"""A value in a text for the operator ``%``."""
+
+Part = tuple[str, str]
+"""A text, and the name of the value after it, of a metric or ``step``; empty for any other value."""
 
 
 def printed_patterns(tree: ast.Module, metric_names: tuple[str, ...]) -> tuple[list[str], list[dict[str, str]]]:
     """Return the metrics that the script prints, the held-out ones first, and the items of ``task.read`` that find
-    them.
+    them. A metric that several lines print is read from one of them, held-out before training.
 
     Args:
         tree: The script.
         metric_names: Parts of the names of metrics.
     """
-    found: dict[str, list[str]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and name_of(node.func) in ("print", "print0", "info", "write") and node.args:
-            text = node.args[0]
-            if isinstance(text, ast.JoinedStr):
-                pattern, metrics = _pattern(text, metric_names)
-                if metrics:
-                    found[pattern] = metrics
-    names = sorted({*chain(*found.values())}, key=lambda name: ("val" not in name, name))
-    return names, [{"kind": "regex", "pattern": pattern} for pattern in found]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    lines = [_named(line, metric_names) for call in calls for line in _lines(_printed(call))]
+    lines.sort(key=lambda line: rank("".join(text for text, _ in line)))
+    found: dict[str, dict[str, int]] = {}
+    for line in lines:
+        known = {name for names in found.values() for name in names}
+        names = [name for _, name in line if name not in ("", "step", *known)]
+        if names and _pattern(line, ()) not in found:
+            of_line = rank("".join(text for text, _ in line))
+            ranks = {name: min(rank(name), 2 if "train" in name else of_line) for name in names}
+            found[_pattern(line, known)] = ranks
+    ranks = {name: each for names in found.values() for name, each in names.items()}
+    metrics = sorted(ranks, key=lambda name: (ranks[name], name))
+    if not any("<step>" in pattern for pattern in found):
+        # Records are counted as steps: lines of the training between two evaluations would be some, too.
+        best = ranks[metrics[0]] if metrics else 0
+        found = {pattern: names for pattern, names in found.items() if best == 2 or min(names.values()) < 2}
+        metrics = [name for name in metrics if any(name in names for names in found.values())]
+    # A pattern within another one would take its lines.
+    return metrics, [{"kind": "regex", "pattern": pattern} for pattern in sorted(found, key=len, reverse=True)]
 
 
-def _pattern(text: ast.JoinedStr, metric_names: tuple[str, ...]) -> tuple[str, list[str]]:
-    pattern, kept, metrics = "", "", list[str]()
-    for before, is_value in _parts(text):
-        if not is_value:
-            pattern += re.sub(r"\\?\s+", r"\\s+", re.escape(before))
-            continue
-        name = "step" if before in STEP_NAMES else before
-        is_metric = any(part in name for part in metric_names)
-        if (name == "step" or is_metric) and f"<{name}>" not in pattern:
+def rank(text: str) -> int:
+    """Return 0 for the name of a metric of validation, 1 of a test, 2 of anything else.
+
+    >>> [rank(each) for each in ("Valid Loss", "eval/acc", "test_loss", "value", "train_loss")]
+    [0, 0, 1, 2, 2]
+    """
+    return 0 if _VALIDATION.search(text.lower()) else 1 if _TEST.search(text.lower()) else 2
+
+
+def _printed(call: ast.Call) -> list[str | None]:
+    """Return what a call prints or logs, with None for each value."""
+    function = name_of(call.func)
+    if function in ("print", "print0"):
+        joined = [[" ", *_pieces(each)] for each in call.args]
+        return [piece for pieces in joined for piece in pieces][1:]
+    if function in ("info", "write"):
+        text = call.args[0]
+        return _pieces(ast.BinOp(text, ast.Mod(), text) if len(call.args) > 1 else text)
+    return []
+
+
+def _pieces(node: ast.expr) -> list[str | None]:
+    """Return the constant texts of an expression, with None for each value between them."""
+    pieces: list[str | None] = []
+    match node:
+        case ast.Constant(value=str(text)):
+            pieces = [text]
+        case ast.JoinedStr(values=values):
+            pieces = [piece for each in values for piece in _pieces(each)]
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+            with contextlib.suppress(ValueError):  # not a text for format
+                fields = Formatter().parse(text)
+                pieces = [piece for text, name, *_ in fields for piece in ([text] if name is None else [text, None])]
+        case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod()):
+            parts = _PERCENT.split(text)  # texts, and the letters of the values between them
+            pieces = [piece if at % 2 == 0 else "%" if piece == "%" else None for at, piece in enumerate(parts)]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            pieces = [*_pieces(left), *_pieces(right)]
+    return pieces if any(piece is not None for piece in pieces) else [None]
+
+
+def _lines(pieces: Iterable[str | None]) -> Iterator[list[str | None]]:
+    """Yield the pieces of each line of a text."""
+    line: list[str | None] = []
+    for piece in pieces:
+        first, *others = [None] if piece is None else re.split(r"[\r\n]", piece)
+        line.append(first)
+        for each in others:
+            yield line
+            line = [each]
+    yield line
+
+
+def _named(pieces: Iterable[str | None], metric_names: tuple[str, ...]) -> list[Part]:
+    """Return the parts of a line."""
+    texts = [""]
+    for piece in pieces:
+        if piece is None:
+            texts.append("")
+        else:
+            texts[-1] += piece
+    parts: list[Part] = []
+    for text, after in zip_longest(texts[:-1], texts[1:]):
+        name = _trailing_name(text)
+        name = "step" if name in STEP_NAMES else name
+        # What precedes a slash is a number out of others, as in 98/100.
+        is_metric = any(part in name for part in metric_names) and not after.startswith("/")
+        is_new = all(name != other for _, other in parts)
+        parts.append((text, name if (name == "step" or is_metric) and is_new else ""))
+    return parts
+
+
+def _pattern(line: Iterable[Part], known: Iterable[str]) -> str:
+    """Return the pattern of a line until its last metric."""
+    pattern, kept = "", ""
+    for text, name in line:
+        pattern += re.sub(r"(\\?\s)+", r"\\s+", re.escape(text))
+        if pattern and not pattern.endswith((r"\s+", r"\S+")):
+            pattern += r"\s*"
+        if name and name not in known:
             pattern += f"(?P<{name}>{NUMBER})"
-            kept, metrics = pattern, [*metrics, name] if is_metric else metrics
-        else:
+            kept = pattern if name != "step" else kept
+        elif pattern and not pattern.endswith(r"\S+"):
             pattern += r"\S+"
-    return kept, metrics
-
-
-def _parts(text: ast.JoinedStr) -> Iterator[tuple[str, bool]]:
-    """Yield the constant parts of an f-string, and for each value between them the name formed by the preceding
-    words."""
-    before = ""
-    for each in text.values:
-        if isinstance(each, ast.Constant):
-            before = str(each.value)
-            yield before, False
-        else:
-            yield _trailing_name(before), True
-            before = ""
+    return kept.removeprefix(r"\s+")
 
 
 def _trailing_name(text: str) -> str:

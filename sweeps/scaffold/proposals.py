@@ -117,6 +117,7 @@ def _rounded(value: float) -> float:
 
 _RULES: list[tuple[str, Callable[[Option], Distribution | None]]] = [
     (r"(^|_)(test|eval|val|valid|validation)(_|$)|^min_lr$|^lr_min$", _nothing),
+    (r"lr_(noise|cycle|k)_|layer_decay|bn_momentum", _nothing),  # factors of the schedule, of the layers, of averages
     (r"(^|_)(lr|learning_rate)($|_(?!sched|decay|step|gamma|type|warm|end|min))|^eta$", _decades(1e-3)),
     (r"weight_decay|^wd$|(^|_)l2($|_)|(^|_)decay$", _decay),
     (r"dropout|drop_rate|drop_path|^drop$", _between(0.0, 0.5)),

@@ -10,7 +10,7 @@ from typing import Literal
 from sweeps.errors import UserError
 from sweeps.scaffold import argparse_options, dataclass_options, globals_options, hydra_options
 from sweeps.scaffold.option import Option
-from sweeps.scaffold.printed_lines import printed_patterns
+from sweeps.scaffold.printed_lines import printed_patterns, rank
 from sweeps.scaffold.syntax import name_of
 
 Style = Literal["argparse", "dataclass", "hydra", "globals"]
@@ -97,7 +97,7 @@ def _parse(path: Path) -> ast.Module:
 
 
 def printed_metrics(tree: ast.Module) -> list[str]:
-    """Return the keys that look like metrics, most likely first, from mappings that the script writes as JSON
+    """Return the keys that look like metrics, the held-out ones first, from mappings that the script writes as JSON
     (``print(json.dumps({"loss": ...}))``)."""
     keys: dict[str, None] = {}
     for node in ast.walk(tree):
@@ -107,7 +107,8 @@ def printed_metrics(tree: ast.Module) -> list[str]:
                     if isinstance(key, ast.Constant) and isinstance(key.value, str):
                         keys[key.value] = None
     names = [key for key in keys if any(part in key.lower() for part in METRIC_NAMES)]
-    return sorted(names, key=lambda key: next(rank for rank, part in enumerate(METRIC_NAMES) if part in key.lower()))
+    places = {key: next(at for at, part in enumerate(METRIC_NAMES) if part in key.lower()) for key in names}
+    return sorted(names, key=lambda key: (rank(key), places[key]))
 
 
 def _mappings(node: ast.expr, tree: ast.Module) -> list[ast.Dict]:

@@ -20,6 +20,7 @@ from sweeps.cli import run_command
 from sweeps.scaffold.option import Option
 from sweeps.scaffold.proposals import propose
 from sweeps.scaffold.script_options import read_script
+from sweeps_train.command.output import pattern_record, record_in
 
 ARGPARSE = """
 import argparse, json
@@ -40,7 +41,7 @@ parser.add_argument("--epochs", type=int, default=10)
 parser.add_argument("--amp", action="store_true")
 parser.add_argument("--wd", default=0.01)
 parser.add_argument("--data-dir", required=True)
-metrics = {"train_loss": 1.0, "val_accuracy": 0.5}
+metrics = {"accuracy": 0.75, "val_accuracy": 0.5}
 print(json.dumps({"step": 1, **metrics}))
 """
 TYRO = """
@@ -422,6 +423,86 @@ def test_a_script_that_prints_its_metrics_as_text_is_read_as_it_is(capsys: pytes
     assert planned("conf=train", "task.arguments.data-dir=/", folders=[Path("conf")]).space
 
 
+LINES = """
+print("Train Epoch: {} [{}/{} ({:.0f}%)]\\tLoss: {:.6f}".format(1, 64, 600, 11.0, 2.25))
+print("\\nTest set: Average loss: {:.4f}, Accuracy: {}/{} ({:.0f}%)\\n".format(0.5, 98, 100, 98.0))
+"""  # pytorch/examples, mnist
+RESULTS = """
+tqdm.write(f"Training Results - Epoch: {epoch} Avg accuracy: {accuracy:.2f}")
+tqdm.write(f"Validation Results - Epoch: {epoch} Avg accuracy: {accuracy:.2f}")
+"""  # ignite
+WORDS = """
+print("Epoch: {:04d}".format(1), "loss_train: {:.2f}".format(2.5), "loss_val: {:.2f}".format(loss.item()), "s", 4)
+print("Test set results:", "loss= {:.4f}".format(loss.item()))
+"""  # pygcn
+STEPS = """
+print(f"step {step} | loss {loss.item():.4f} | step time {time * 1000:.2f}ms")
+print(f"step {step} train loss: {train_loss} test loss: {test_loss}")
+print(f"test loss {test_loss} is the best so far")
+"""  # makemore
+PERCENT = """
+print("loss %.3f" % loss)
+print("val loss %.3f, %d%% of %s, val acc: %5.1f%%" % (loss, 50, name, 90))
+print("val score: " + str(score))
+"""
+
+
+@pytest.mark.parametrize(
+    ("printing", "metric", "records"),
+    [
+        (
+            LINES,
+            "average_loss",
+            {
+                "Train Epoch: 1 [64/600 (11%)]\tLoss: 2.250000": {},
+                "Test set: Average loss: 0.5000, Accuracy: 98/100 (98%)": {"average_loss": 0.5},
+            },
+        ),
+        (
+            RESULTS,
+            "avg_accuracy",
+            {
+                "Training Results - Epoch: 1 Avg accuracy: 0.90": {},
+                "Validation Results - Epoch: 1 Avg accuracy: 0.50": {"avg_accuracy": 0.5},
+            },
+        ),
+        (
+            WORDS,
+            "loss_val",
+            {
+                "Epoch: 0001 loss_train: 2.50 loss_val: 1.50 s 4": {"loss_train": 2.5, "loss_val": 1.5},
+                "Test set results: loss= 0.5": {"loss": 0.5},
+            },
+        ),
+        (
+            STEPS,
+            "test_loss",
+            {
+                "step 3 | loss 2.5 | step time 1.00ms": {"step": 3, "loss": 2.5},
+                "step 3 train loss: 2.25 test loss: 2.5": {"step": 3, "train_loss": 2.25, "test_loss": 2.5},
+                "test loss 2.5 is the best so far": {},
+            },
+        ),
+        (
+            PERCENT,
+            "val_acc",
+            {
+                "loss 0.500": {},
+                "val loss 0.250, 50% of a, val acc:  90.0%": {"val_loss": 0.25, "val_acc": 90},
+                "val score: 0.75": {"val_score": 0.75},
+            },
+        ),
+    ],
+)
+def test_the_held_out_value_of_what_a_script_prints_is_searched(
+    printing: str, metric: str, records: dict[str, dict[str, float]]
+) -> None:
+    conf = proposed("parser.add_argument('--lr', type=float, default=0.1)\n" + printing)
+    assert conf["search"]["metric"] == metric
+    parse = [pattern_record(source["pattern"]) for source in conf["task"]["read"]]
+    assert {line: record_in(line, parse) for line in records} == records
+
+
 @pytest.mark.parametrize("line", ["print(json.dumps(evaluate()))", "dist.init_process_group()"])
 def test_a_launched_script_is_not_made_a_program_by_a_line_of_progress(line: str) -> None:
     printed = f'print(f"epoch {{epoch}}: train loss {{loss:.4f}}"); {line}'
@@ -488,6 +569,10 @@ def test_a_script_that_cannot_be_read_is_one_message_and_status_2(source: str | 
         (Option("weight_decay", "float", 0.5), {"type": "float", "low": 0.05, "high": 5.0, "log": True}),
         (Option("ema_decay", "float", 0.999), None),
         (Option("lr_decay", "float", 0.95), None),
+        (Option("lr-cycle-decay", "float", 0.5), None),
+        (Option("lr-noise-pct", "float", 0.67), None),
+        (Option("layer-decay", "float", None), None),
+        (Option("bn-momentum", "float", None), None),
         (Option("momentum", "float", 0.5), {"type": "float", "low": 0.5, "high": 0.99}),
         (Option("batch_size", "int", 3), {"type": "ordinal", "choices": [3, 6]}),
         (Option("n_heads", "int", 4), {"type": "ordinal", "choices": [2, 4, 8]}),

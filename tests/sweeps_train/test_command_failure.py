@@ -60,6 +60,15 @@ Traceback (most recent call last):
     KeyError: quoted
 KeyError: 'lr'
 """
+BETWEEN = """\
+Traceback (most recent call last):
+  File "train.py", line 42, in <module>
+Loading data: 3 files
+Loading cora dataset...
+    load()
+FileNotFoundError: no rows
+"""
+"""Output of which a part was printed to stdout."""
 COMPILER = """\
 step 1
 Traceback (most recent call last):
@@ -91,6 +100,8 @@ BrokenPipeError: [Errno 32] Broken pipe
         (TORCHRUN + SUMMARY, "ValueError: lr must be positive: -1"),
         (OF_ONE, "KeyError: 'lr'"),
         (OF_ONE + SUMMARY, "KeyError: 'lr'"),
+        (BETWEEN, "FileNotFoundError: no rows"),
+        (OF_ONE.replace("KeyError: 'lr'", "__main__.f.<locals>.Bad") + "end", "__main__.f.<locals>.Bad"),
         (OF_ONE + "wandb: a run was synced\n", "KeyError: 'lr'"),
         (OF_ONE + "\nDuring handling of it, another exception occurred:\n\n" + OF_ONE.replace("Key", "Type"),
          "TypeError: 'lr'"),

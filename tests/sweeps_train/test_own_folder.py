@@ -11,7 +11,9 @@ from running import NO_PREFLIGHT, run
 
 import sweeps_train
 from sweeps.worker_error import FROM_OUTSIDE
-from sweeps_train.command.run import _from_anywhere
+from sweeps_train.command.launch import Place
+from sweeps_train.command.run import _from_anywhere, _start
+from sweeps_train.config import Checkpoint, CommandConfig, CommandTask
 from sweeps_train.workers.own_folder import (
     START_FOLDER,
     as_seen_from_anywhere,
@@ -220,6 +222,7 @@ def test_a_program_that_misses_a_file_of_the_start_folder_is_told_what_to_write(
     assert "{start_folder}/rows.csv" in hint(lines, tmp_path)
     assert f"give it {tmp_path}/rows.csv" in hint(lines, tmp_path, str(tmp_path))
     assert hint(lines[:1], tmp_path) == ""
+    assert "{start_folder}/./rows.csv" in hint(["FileNotFoundError: ./rows.csv not found."], tmp_path)  # NumPy's
     absolute = f"FileNotFoundError: Unable to find '{tmp_path}/outputs/s/trials/0003/program/rows.csv'"
     assert "{start_folder}/rows.csv" in hint([absolute], tmp_path)
     assert hint([lines[1].replace("rows", "other"), "not found: '\0'"], tmp_path) == ""
@@ -232,6 +235,21 @@ def test_a_file_of_the_start_folder_becomes_absolute_in_each_form_of_a_programs_
         for before in ("", "--data=", "data="):
             assert _from_anywhere(before + file, tmp_path) == f"{before}{tmp_path}/{file}"
     assert _from_anywhere("data=other.csv", tmp_path) == "data=other.csv"
+
+
+def test_a_program_finds_modules_in_relative_folders_of_pythonpath(
+    start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (start / "src").mkdir()
+    (start / "src" / "of_src.py").touch()
+    monkeypatch.setenv("PYTHONPATH", "src")
+    works_in = start / "program"
+    works_in.mkdir()
+    task = CommandTask(kind="command", command="python -c 'import of_src'")
+    config = CommandConfig(task=task, checkpoint=Checkpoint(), objectives=["loss"])
+    program = _start(config, Place(0, 0, 0, 1, 1, 1, "", 0), works_in, works_in, {}.__getitem__, None)
+    assert program.wait() == 0, program.last_lines
+    program.end()
 
 
 def test_texts_that_name_a_file_of_the_start_folder_become_absolute_and_folders_and_other_texts_do_not(

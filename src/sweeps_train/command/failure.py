@@ -23,6 +23,8 @@ HYDRA_HINT = "HYDRA_FULL_ERROR"
 IGNORED = "Exception ignored in"
 """Beginning of the line before a traceback that did not end the program, such as one raised while objects are
 deleted."""
+_EXCEPTION = re.compile(r"[\w.<>]+(:|$)")
+"""Beginning of the line of an exception; a program's other output may come between the lines of a traceback."""
 _RANK = re.compile(r"\[\w+\]: ?")
 """Prefix by which PyTorch marks the rank that a line comes from: ``[rank1]: ``."""
 
@@ -60,7 +62,7 @@ def _exceptions(lines: Sequence[str]) -> tuple[list[tuple[int, int, str]], set[i
         rank, text = _split_rank(line)
         if text == TRACEBACK:
             open_since[rank] = number
-        elif rank in open_since and text and not text[0].isspace():
+        elif rank in open_since and _EXCEPTION.match(text):
             start = open_since.pop(rank)
             above, announced = before.get(rank, (start, ""))
             if announced.startswith(IGNORED):

@@ -180,8 +180,8 @@ def _start(
     task, start = config.task, start_folder()
     environment = place.environment(task.processes) | {START_FOLDER: str(start)}
     if task.working_folder is None:  # what Python finds in the working folder
-        paths = [str(start), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
+        paths = ["", *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+        environment["PYTHONPATH"] = os.pathsep.join(str(start / each) for each in paths)
     # The programs of the Python environment in which Sweeps runs come first.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
     environment = with_own_store({**environment, "PYTHONUNBUFFERED": "1"}, task.read, folder)

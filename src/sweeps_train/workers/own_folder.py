@@ -90,9 +90,18 @@ def _named_by(error: OSError) -> Iterator[str]:
     if isinstance(error.filename, str):
         yield error.filename
         return
-    for _, name in _QUOTED.findall(str(error)):
-        yield name
+    yield from _paths_in(str(error))
     yield str(error)  # as pandas does
+
+
+def _paths_in(text: str) -> Iterator[str]:
+    """Yield what may be a path in a message: quoted texts, and words with a slash or a dot."""
+    for _, name in _QUOTED.findall(text):
+        yield name
+    for word in text.split():
+        name = word.rstrip(".,:;)")
+        if "/" in name or "." in name:
+            yield name
 
 
 def _arguments(error: OSError) -> Iterator[str]:
@@ -153,8 +162,8 @@ def hint(lines: Iterable[str], start: Path, as_argument: str = "{start_folder}")
     exists in the start folder; otherwise an empty string. ``as_argument`` is the text for the start folder in the
     program's arguments."""
     for line in lines:
-        for _, quoted in _QUOTED.findall(line) if any(each in line for each in _NOT_FOUND) else ():
-            name = _IN_PROGRAM_FOLDER.sub("", quoted)
+        for path in _paths_in(line) if any(each in line for each in _NOT_FOUND) else ():
+            name = _IN_PROGRAM_FOLDER.sub("", path)
             if not Path(name).is_absolute() and _exists(start / name):
                 return (
                     f"{name} is in {start}, and the program works in the trial's own folder: give it "
