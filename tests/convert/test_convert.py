@@ -396,8 +396,39 @@ def test_tunes_own_searcher_given_by_hand_trains_a_grid_as_without_it() -> None:
         "config = tune.TuneConfig(metric='x', mode='max', search_alg=BasicVariantGenerator(max_concurrent=2))\n"
     )
     conf = carried_over("named:grid", "conf", "--tune-config=named:config")
-    assert conf["search"]["num_trials"] == 6
+    assert (conf["search"]["num_trials"], conf["search"]["max_concurrent"]) == (6, 2)
     assert plan_of(conf, "task._target_=stand_in.train").config.search.sampler.kind == "grid"
+
+
+@pytest.mark.parametrize(
+    ("searcher", "scheduler", "kinds", "bound", "told"),
+    [
+        ("ConcurrencyLimiter(BayesOptSearch(), max_concurrent=3)", None, ("gp", "none"), 3, "ConcurrencyLimiter of "),
+        ("Repeater(ConcurrencyLimiter(OptunaSearch(), 8), repeat=2)", None, ("tpe", "none"), 5, "Repeater of Concurr"),
+        ("'bohb'", "'hb_bohb'", ("bohb", "hyperband"), 5, "search_alg bohb: the sampler is bohb"),
+        ("'random'", "'fifo'", ("random", "none"), 5, "points_to_evaluate (search.points)"),
+    ],
+)
+def test_the_searcher_inside_of_tunes_wrappers_is_carried_over(
+    searcher: str,
+    scheduler: str | None,
+    kinds: tuple[str, str],
+    bound: int,
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("wrapped.py").write_text(
+        "from ray import tune\nfrom ray.tune.search import ConcurrencyLimiter, Repeater, Searcher\n"
+        "class BayesOptSearch(Searcher):\n    pass\nclass OptunaSearch(Searcher):\n    pass\n"
+        f"space = {{'lr': tune.uniform(0, 1)}}\nconfig = tune.TuneConfig(metric='x', mode='max', num_samples=2, "
+        f"search_alg={searcher}, scheduler={scheduler}, max_concurrent_trials=5)\n"
+    )
+    conf = carried_over("wrapped:space", "conf", "--tune-config=wrapped:config")
+    sys.modules.pop("wrapped")
+    assert told in capsys.readouterr().err
+    search = plan_of(conf, "task._target_=stand_in.train").config.search
+    assert (search.sampler.kind, search.scheduler.kind) == kinds
+    assert search.max_concurrent == bound
 
 
 def test_the_metric_of_tune_may_be_given_to_its_scheduler_or_its_searcher(capsys: pytest.CaptureFixture[str]) -> None:
