@@ -200,6 +200,8 @@ def _read_tune_config(conversion: Conversion, path: str, points: int) -> None:
         if conversion.scheduler["kind"] == "hyperband":
             conversion.scheduler["longest"] = 81  # Tune's own default
         known = f"its settings are not read; set them in search.scheduler ({conversion.scheduler['kind']})"
+        if conversion.scheduler["kind"] in ("pbt", "pb2"):
+            known += ", and the ranges of what it changes (hyperparam_mutations, hyperparam_bounds) in space"
         conversion.notes.append(
             f"scheduler {name}: {known if name in SCHEDULERS else 'is not known; asha takes its place'}"
         )
