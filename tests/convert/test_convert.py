@@ -312,6 +312,25 @@ def test_whatever_names_the_optuna_sweeper_is_read_as_its_config(more: str) -> N
     assert conf["search"]["num_trials"] == 20
 
 
+def test_the_grid_of_hydras_optuna_sweeper_leaves_the_ends_of_ranges_out_as_there() -> None:
+    grid = HYDRA.replace("nsgaii", "grid").replace("[minimize, maximize]", "minimize").replace("interval", "range")
+    conf = converted(grid.replace("tag(log, int(range(8, 128)))", "1").replace("tag(log, range(1e-5, 1e-1))", "1"))
+    assert argument(conf, "x") == {"type": "float", "low": -5.5, "high": 5.0, "step": 0.5}
+    assert argument(conf, "steps") == {"type": "int", "low": 1, "high": 8, "step": 1}
+
+
+def test_what_hydra_resolves_and_the_settings_of_a_sampler_and_a_launcher_are_told() -> None:
+    file = HYDRA.replace("{seed: 5}", "{seed: '${seed}', n_startup_trials: 10, _target_: optuna.samplers.TPESampler}")
+    assert converted(file.replace("hydra:\n", "hydra:\n  launcher: {n_jobs: 4}\n"))["seed"] == 0
+    told = Path("conf/two_goals.yaml").read_text()
+    for note in (
+        "sampler.seed=${seed}: write",
+        "sampler.n_startup_trials: is not carried",
+        "hydra.launcher: trials run",
+    ):
+        assert note in told
+
+
 def test_as_many_jobs_as_cores_set_no_bound_of_their_own() -> None:
     assert "max_concurrent" not in converted(HYDRA.replace("n_jobs: 4", "n_jobs: -1"))["search"]
 
@@ -491,6 +510,10 @@ RANDOM = "method: random\nparameters:\n  a: "
         (RANDOM + "{distribution: log_uniform_values, min: 0, max: 1}\n", ["line 3", "min=0 has no logarithm"]),
         (RANDOM + "{distribution: log_normal, mu: 1000, sigma: 1}\n", ["line 3", "mu=1000", "logarithm"]),
         (HYDRA.replace("choice(adam, sgd)", "choice(adam"), ["line 19", "solver=choice(adam"]),
+        (
+            "hydra: {sweeper: {ax_config: {params: {x: {type: range, bounds: [0, 1]}}}}}\n",
+            ["searches nothing", "of Ax"],
+        ),
         (HYDRA.replace("[minimize, maximize]", "up"), ["line 8", "hydra.sweeper.direction=up"]),
         (
             RANDOM + "{parameters: {b: {values: [1, 2]}}}\n  a.b: {value: 3}\n",
