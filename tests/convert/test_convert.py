@@ -238,6 +238,23 @@ def test_a_logarithmic_range_that_the_default_step_rounds_to_zero_is_zero_and_sa
     plan_of(conf)
 
 
+@pytest.mark.parametrize(
+    ("mean", "step", "expected"),
+    [
+        (3, 1, {"type": "int", "low": 1, "high": 403, "log": True, "prior": {"value": 20, "confidence": 0.67}}),
+        (-1, 1, {"type": "int", "low": 1, "high": 7, "log": True, "prior": {"value": 1, "confidence": 0.67}}),
+        (-9, 1, {"type": "constant", "value": 0}),
+    ],
+)
+def test_a_log_normal_value_that_is_rounded_to_whole_numbers_is_one(
+    mean: int, step: int, expected: dict[str, Any]
+) -> None:
+    parameter = f"{{distribution: q_log_normal, mu: {mean}, sigma: 1, q: {step}}}"
+    conf = converted(f"program: fit.py\nmethod: random\nparameters: {{units: {parameter}, b: {{values: [1, 2]}}}}\n")
+    assert argument(conf, "units") == expected
+    plan_of(conf)
+
+
 def test_what_a_command_of_weights_and_biases_cannot_say_here_is_noted_and_refused() -> None:
     conf = converted(f"program: fit.py\n{PARAMETERS}\ncommand: [python, fit.py, '${{args_json}}']")
     assert "line 4: command: ${args_json}: replace it" in Path("conf/source.yaml").read_text()
