@@ -97,11 +97,14 @@ def _parse(path: Path) -> ast.Module:
 
 
 def printed_metrics(tree: ast.Module) -> list[str]:
-    """Return the keys that look like metrics, most likely first, from mappings that the script writes as JSON
-    (``print(json.dumps({"loss": ...}))``)."""
+    """Return the keys that look like metrics, most likely first, from mappings that the script prints as JSON
+    (``print(json.dumps({"loss": ...}))``). What it writes into a file may be its checkpoint."""
     keys: dict[str, None] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and name_of(node.func) == "dumps" and node.args:
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    writes = (each for each in calls if name_of(each.func) in ("write", "write_text"))
+    in_files = {id(node) for each in writes if "stdout" not in ast.unparse(each.func) for node in ast.walk(each)}
+    for node in calls:
+        if name_of(node.func) == "dumps" and node.args and id(node) not in in_files:
             for mapping in _mappings(node.args[0], tree):
                 for key in mapping.keys:
                     if isinstance(key, ast.Constant) and isinstance(key.value, str):

@@ -422,6 +422,16 @@ def test_a_script_that_prints_its_metrics_as_text_is_read_as_it_is(capsys: pytes
     assert planned("conf=train", "task.arguments.data-dir=/", folders=[Path("conf")]).space
 
 
+@pytest.mark.parametrize(("file", "is_read"), [("open('state.json', 'w')", False), ("sys.stdout", True)])
+def test_json_that_a_script_writes_into_a_file_is_not_its_output(
+    file: str, is_read: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = f'{file}.write(json.dumps({{"acc": 0.5}}))'
+    conf = proposed(ARGPARSE.replace('print(json.dumps({"step": 1, **metrics}))', written))
+    assert ("prints no metric" in capsys.readouterr().err) != is_read
+    assert conf["search"]["metric"] == ("acc" if is_read else "loss")
+
+
 @pytest.mark.parametrize("line", ["print(json.dumps(evaluate()))", "dist.init_process_group()"])
 def test_a_launched_script_is_not_made_a_program_by_a_line_of_progress(line: str) -> None:
     printed = f'print(f"epoch {{epoch}}: train loss {{loss:.4f}}"); {line}'
