@@ -422,6 +422,11 @@ def test_a_script_that_prints_its_metrics_as_text_is_read_as_it_is(capsys: pytes
     assert planned("conf=train", "task.arguments.data-dir=/", folders=[Path("conf")]).space
 
 
+def test_a_script_without_an_option_to_search_has_an_empty_space_to_fill() -> None:
+    script = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--height', type=float)\n"
+    assert proposed(script)["space"] == {}
+
+
 @pytest.mark.parametrize(("file", "is_read"), [("open('state.json', 'w')", False), ("sys.stdout", True)])
 def test_json_that_a_script_writes_into_a_file_is_not_its_output(
     file: str, is_read: bool, capsys: pytest.CaptureFixture[str]
