@@ -87,6 +87,10 @@ def read_hydra_optuna(file: SourceFile) -> Conversion:
         conversion.notes.append(f"Hydra's own sweeper has no objective; let the application print {named} as JSON")
     else:
         conversion.notes.append(f"the application returns its objective; let it also print it as JSON, under {named}")
+        conversion.notes.append(
+            "each trial reads the application's config, also its hydra.sweeper: where the plugin of the sweeper is not "
+            "installed, remove hydra.sweeper and hydra/sweeper in defaults there"
+        )
     return conversion
 
 
