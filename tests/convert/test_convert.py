@@ -48,6 +48,7 @@ parameters:
   inverse: {distribution: inv_log_uniform, min: 0, max: 2.302585}
   choice: {values: [a, b], probabilities: [0.9, 0.1]}
   share: {distribution: beta, a: 2, b: 5}
+scheduler: {num_workers: 8}
 """
 WANDB_NESTED = """
 method: grid
@@ -154,7 +155,8 @@ def test_a_sweep_of_weights_and_biases(capsys: pytest.CaptureFixture[str]) -> No
     assert search["scheduler"] == {"grace": 3, "eta": 3}
     assert search["stop"] == {"target": 0.95}
     told = capsys.readouterr().err
-    for words in ("line 5: entity", "choice: the choices are equally", "share: a beta", "multiples of 8"):
+    notes = ("line 5: entity", "choice: the choices are equally", "share: a beta", "multiples of 8", "max_concurrent")
+    for words in notes:
         assert words in told
         assert words in Path("conf/first_try.yaml").read_text()
     plan = plan_of(conf)
