@@ -51,7 +51,10 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
         else:
             raise _unknown(source)
     if not conversion.space:
-        raise UserError(f"{source}: searches nothing; a sweep needs one parameter with several values")
+        told = (f"note: {note}" for note in conversion.notes)  # perhaps of a range that cannot be carried over
+        raise UserError(
+            "\n".join([f"{source}: searches nothing; a sweep needs one parameter with several values", *told])
+        )
     conversion.complete()
     return conversion
 

@@ -68,24 +68,25 @@ def normal(mean: float, deviation: float, step: float | None = None) -> Converte
 def log_normal(mean: float, deviation: float, step: float | None = None) -> Converted:
     """Return a range whose logarithm has a normal distribution."""
     low, high = (math.exp(mean + sign * DEVIATIONS * deviation) for sign in (-1, 1))
-    rounding = [] if step is None else [f"values are not rounded to multiples of {step:g}: log excludes a step"]
-    converted = bell(low, high, math.exp(mean), log=True)
-    return Converted(converted.distribution, [*converted.notes, *rounding])
+    return bell(low, high, math.exp(mean), log=True, step=step)
 
 
 def bell(low: float, high: float, middle: float, *, log: bool = False, step: float | None = None) -> Converted:
     """Return a range with a prior on its middle, which fades as trials show better values."""
     if low == high:
         return Converted({"type": "constant", "value": low})
-    if step is not None:
-        converted = rounded_uniform(low, high, step)
-        middle = converted.distribution["low"] + step * round((middle - converted.distribution["low"]) / step)
-    else:
+    if step is None:
         converted = log_uniform(low, high) if log else uniform(low, high)
-    kind = converted.distribution["type"]
-    prior = {"value": _of(kind, middle), "confidence": CONFIDENCE}
+    else:
+        converted = rounded_log_uniform(low, high, step) if log else rounded_uniform(low, high, step)
+    kind, first = converted.distribution["type"], converted.distribution.get("low")
+    if first is None:  # every value is rounded to 0
+        return converted
+    if "step" in converted.distribution:
+        middle = first + step * round((middle - first) / step)
+    prior = {"value": _of(kind, max(middle, first)), "confidence": CONFIDENCE}
     note = "a normal distribution is written as a range of three standard deviations with a prior, which fades"
-    return Converted({**converted.distribution, "prior": prior}, [note])
+    return Converted({**converted.distribution, "prior": prior}, [note, *converted.notes])
 
 
 def choice(values: Sequence[Any], *, ordered: bool = False) -> Converted:

@@ -15,7 +15,7 @@ from sweeps.compose.ranges import distribution_of_range
 from sweeps.convert import distributions
 from sweeps.convert.conversion import DEFAULT_TRIALS, MISSING, Conversion
 from sweeps.convert.distributions import Converted
-from sweeps.convert.source_file import SourceFile, as_number
+from sweeps.convert.source_file import SourceFile, as_number, dotted
 from sweeps.errors import ConfigError
 from sweeps.scaffold.hydra_options import HYDRA_FOLDER_OF_TRIAL, config_of
 from sweeps.texts.wording import value_text
@@ -43,6 +43,8 @@ NOT_CARRIED = {
     "custom_search_space": "a function cannot be carried over; write `when` conditions and search.constraints",
     "max_failure_rate": "a sweep ends when its trials fail with the same error",
     "optuna_config": "settings of an old version of the sweeper",
+    "ax_config": "the sweeper of Ax is not read; write its params in space",
+    "parametrization": "the sweeper of Nevergrad is not read; write its ranges in space",
 }
 APPLICATION = "application"
 """Argument with the application's file, if the file was not found."""
@@ -63,26 +65,32 @@ def read_hydra_optuna(file: SourceFile) -> Conversion:
     conversion.set_name(file.get(str, *AT, "study_name") or file.path.stem)
     conversion.sampler = _sampler(file, conversion)
     _read_direction(file, conversion)
-    trials, jobs = file.number(*AT, "n_trials"), file.number(*AT, "n_jobs")
+    trials, jobs, seed = (_number(file, conversion, *key) for key in (("n_trials",), ("n_jobs",), ("sampler", "seed")))
     conversion.num_trials = DEFAULT_TRIALS if trials is None else int(trials)
     conversion.max_concurrent = None if jobs is None or jobs < 1 else int(jobs)  # -1: as many as there are cores
-    seed = file.number(*AT, "sampler", "seed")
     conversion.seed = 0 if seed is None else int(seed)
     conversion.arguments = dict(_values(file.values))
     is_grid = _is_of_hydra(file)
-    _read_params(file, conversion, includes_ends=not is_grid)
+    # The Optuna sweeper's range() includes the end, but not that of its grid.
+    _read_params(file, conversion, includes_ends=not is_grid and conversion.sampler != "grid")
     _read_search_space(file, conversion)
     _read_command(file, conversion)
     for key in file.require(dict, *AT):
         if key not in READ and file.get(object, *AT, key) not in (None, 0.0):
             reason = NOT_CARRIED.get(key, "has no equivalent")
             conversion.notes.append(f"line {file.line(*AT, key)}: hydra.sweeper.{key}: {reason}")
+    if file.get(dict, "hydra", "launcher") or _chosen(file, "hydra/launcher"):
+        conversion.notes.append("hydra.launcher: trials run on the Ray cluster; see scaling and search.max_concurrent")
     named = ", ".join(conversion.metrics)
     if is_grid:  # of as many trials as it has points
         conversion.tool, conversion.sampler, conversion.num_trials = "a config of Hydra's own sweeper", "grid", None
         conversion.notes.append(f"Hydra's own sweeper has no objective; let the application print {named} as JSON")
     else:
         conversion.notes.append(f"the application returns its objective; let it also print it as JSON, under {named}")
+        conversion.notes.append(
+            "each trial reads the application's config, also its hydra.sweeper: where the plugin of the sweeper is not "
+            "installed, remove hydra.sweeper and hydra/sweeper in defaults there"
+        )
     return conversion
 
 
@@ -107,12 +115,29 @@ def _chosen(file: SourceFile, group: str) -> tuple[str, int] | None:
     return found
 
 
+def _number(file: SourceFile, conversion: Conversion, *key: str) -> float | None:
+    """Return a number of the sweeper; None, with a note, for an interpolation, which Hydra resolves."""
+    value = file.get(object, *AT, *key)
+    if not (isinstance(value, str) and "${" in value):
+        return file.number(*AT, *key)
+    conversion.notes.append(
+        f"line {file.line(*AT, *key)}: {dotted((*AT, *key))}={value}: write its value into the config"
+    )
+    return None
+
+
 def _sampler(file: SourceFile, conversion: Conversion) -> str:
     target = file.get(str, *AT, "sampler", "_target_")
     name = "" if target is None else target.rpartition(".")[2].removesuffix("Sampler").lower()
     name, line = _chosen(file, "hydra/sweeper/sampler") or (name, file.line(*AT, "sampler"))
     if name and name not in SAMPLERS:
         conversion.notes.append(f"line {line}: the sampler {name} is not known; the sampler is tpe")
+    for key in file.get(dict, *AT, "sampler") or {}:
+        if not key.startswith("_") and key != "seed" and file.get(object, *AT, "sampler", key) is not None:
+            line = file.line(*AT, "sampler", key)
+            conversion.notes.append(
+                f"line {line}: hydra.sweeper.sampler.{key}: is not carried over; see search.sampler"
+            )
     return SAMPLERS.get(name, "tpe")
 
 
@@ -141,7 +166,7 @@ def _values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _read_params(file: SourceFile, conversion: Conversion, *, includes_ends: bool) -> None:
-    """Read ``params``: ranges in Hydra's grammar. The Optuna sweeper's range() includes the end, unlike Hydra's own."""
+    """Read ``params``: ranges in Hydra's grammar, whose range() includes the end or not."""
     for name in file.get(dict, *AT, "params") or {}:
         value = file.get(object, *AT, "params", name)
         line = f"line {file.line(*AT, 'params', name)}"
@@ -228,7 +253,10 @@ def _read_command(file: SourceFile, conversion: Conversion) -> None:
     application = _application(file.path)
     if application is None:
         conversion.arguments[APPLICATION] = MISSING
-        conversion.notes.append(f"give the application's file in task.arguments.{APPLICATION}")
+        conversion.notes.append(
+            f"give the application's file in task.arguments.{APPLICATION}; what this file sets beside the search must "
+            "be in the application's own config, or in task.command"
+        )
     conversion.command = [
         "python",
         f"{{{APPLICATION}}}" if application is None else str(application),

@@ -20,22 +20,20 @@ from sweeps.errors import UserError
 from sweeps.texts.suggestions import did_you_mean
 
 SCHEDULERS = {
-    "AsyncHyperBandScheduler": "asha",
-    "HyperBandScheduler": "hyperband",
-    "HyperBandForBOHB": "hyperband",
-    "MedianStoppingRule": "asha",
-    "PopulationBasedTraining": "pbt",
-    "PB2": "pb2",
-    "FIFOScheduler": "none",
+    **dict.fromkeys(("AsyncHyperBandScheduler", "asha", "async_hyperband", "asynchyperband"), "asha"),
+    **dict.fromkeys(("MedianStoppingRule", "median_stopping_rule", "medianstopping"), "asha"),
+    **dict.fromkeys(("HyperBandScheduler", "hyperband", "HyperBandForBOHB", "hb_bohb"), "hyperband"),
+    **dict.fromkeys(("PopulationBasedTraining", "pbt"), "pbt"),
+    **dict.fromkeys(("PB2", "pb2"), "pb2"),
+    **dict.fromkeys(("FIFOScheduler", "fifo"), "none"),
 }
+"""Kinds of schedulers by Tune's classes, and by the names that a ``TuneConfig`` takes in their place."""
 SEARCHERS = {
-    "OptunaSearch": "tpe",
-    "HyperOptSearch": "tpe",
-    "BayesOptSearch": "gp",
-    "TuneBOHB": "bohb",
-    "AxSearch": "gp",
+    **dict.fromkeys(("OptunaSearch", "optuna", "HyperOptSearch", "hyperopt"), "tpe"),
+    **dict.fromkeys(("BayesOptSearch", "bayesopt", "AxSearch", "ax"), "gp"),
+    **dict.fromkeys(("TuneBOHB", "bohb"), "bohb"),
 }
-TUNES_OWN = "BasicVariantGenerator"
+TUNES_OWN = ("BasicVariantGenerator", "random", "variant_generator")
 """Searcher that Tune uses without another one: it trains grids, and draws all other values at random."""
 PLAIN = (bool, int, float, str, type(None))
 
@@ -197,18 +195,39 @@ def _read_tune_config(conversion: Conversion, path: str, points: int) -> None:
         budget = config.time_budget_s
         conversion.wall_hours = (budget.total_seconds() if isinstance(budget, timedelta) else budget) / 3600
     if config.scheduler is not None:
-        name = type(config.scheduler).__name__
+        name = _name(config.scheduler)
         conversion.scheduler = {"kind": SCHEDULERS.get(name, "asha")}
         if conversion.scheduler["kind"] == "hyperband":
             conversion.scheduler["longest"] = 81  # Tune's own default
         known = f"its settings are not read; set them in search.scheduler ({conversion.scheduler['kind']})"
+        if conversion.scheduler["kind"] in ("pbt", "pb2"):
+            known += ", and the ranges of what it changes (hyperparam_mutations, hyperparam_bounds) in space"
         conversion.notes.append(
             f"scheduler {name}: {known if name in SCHEDULERS else 'is not known; asha takes its place'}"
         )
-    name = type(config.search_alg).__name__
-    if config.search_alg is not None and name != TUNES_OWN:
-        conversion.sampler = SEARCHERS.get(name, "tpe")
-        conversion.notes.append(f"search_alg {name}: the sampler is {conversion.sampler}")
+    if config.search_alg is not None:
+        _read_searcher(conversion, config.search_alg)
+
+
+def _read_searcher(conversion: Conversion, searcher: Any) -> None:
+    """Read the kind of a searcher, and how many trials it allows at a time."""
+    names = []
+    while searcher is not None:  # a ConcurrencyLimiter or a Repeater, then the searcher inside it
+        names.append(_name(searcher))
+        if bound := getattr(searcher, "max_concurrent", None):  # 0: none
+            conversion.max_concurrent = min(bound, conversion.max_concurrent or bound)
+        searcher = getattr(searcher, "searcher", None)
+    if names[-1] not in TUNES_OWN:
+        conversion.sampler = SEARCHERS.get(names[-1], "tpe")
+    conversion.notes.append(
+        f"search_alg {' of '.join(names)}: the sampler is {conversion.sampler}; its settings are not read, such as "
+        "points_to_evaluate (search.points)"
+    )
+
+
+def _name(part: Any) -> str:
+    """Return the class of a scheduler or searcher, or the name that was given in its place."""
+    return part if isinstance(part, str) else type(part).__name__
 
 
 def _read_objective(conversion: Conversion, config: Any) -> None:

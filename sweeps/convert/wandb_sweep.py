@@ -22,7 +22,7 @@ NOT_CARRIED = {
     "controller": "the driver of a sweep chooses its trials",
     "job": "W&B Launch; see `python -m sweeps serve` for a queue",
     "image_uri": "W&B Launch",
-    "scheduler": "an external search engine; see search.sampler",
+    "scheduler": "of W&B Launch, with its number of runs at a time; see search.sampler and search.max_concurrent",
     "metrics": "several objectives; give search.metric and search.mode as lists",
 }
 COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]

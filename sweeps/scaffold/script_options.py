@@ -14,8 +14,10 @@ from sweeps.scaffold.printed_lines import printed_patterns, rank
 from sweeps.scaffold.syntax import name_of
 
 Style = Literal["argparse", "dataclass", "hydra", "globals"]
-OF_A_LAUNCHED_SCRIPT = ("dumps(", "SWEEPS_", "init_process_group", "LOCAL_RANK", "Accelerator(")
-"""Texts in the source of a script that prints JSON after all, or that runs under torchrun, as programs do not."""
+OF_A_LAUNCHED_SCRIPT = (
+    *("SWEEPS_", "init_process_group", "init_distributed", "LOCAL_RANK", "WORLD_SIZE", "Accelerator(", "Fabric("),
+)
+"""Texts in the source of a script that runs under torchrun, as programs do not."""
 METRIC_NAMES = ("accuracy", "acc", "f1", "auc", "score", "reward", "loss", "error", "perplexity", "rmse", "mae")
 
 
@@ -79,7 +81,7 @@ def read_script(path: Path) -> ScriptOptions:
         metrics, sources, words = hydra_options.lightning_log(path, hydra, unique)
     source = path.read_text(encoding="utf-8", errors="replace")
     is_launched = any("." in option.name for option in unique) or any(text in source for text in OF_A_LAUNCHED_SCRIPT)
-    if not metrics and (style in ("hydra", "globals") or not is_launched):
+    if not metrics and (style in ("hydra", "globals") or not (is_launched or _printed_json(tree))):
         metrics, sources = printed_patterns(tree, METRIC_NAMES)
     checkpoint = globals_options.checkpoint_file(tree) if style == "globals" else ""
     return ScriptOptions(style, unique, metrics, sources, checkpoint, words, notes)
@@ -96,16 +98,30 @@ def _parse(path: Path) -> ast.Module:
         raise UserError(f"{path}: is not valid Python ({error})") from None
 
 
+def _printed_json(tree: ast.Module) -> list[ast.expr]:
+    """Return what the script prints as JSON, other than its options. What it writes into a file may be its
+    checkpoint."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    writes = (each for each in calls if name_of(each.func) in ("write", "write_text"))
+    in_files = {id(node) for each in writes if "stdout" not in ast.unparse(each.func) for node in ast.walk(each)}
+    found = []
+    for call in calls:
+        name, shown = name_of(call.func), ast.unparse(call)
+        is_json = name == "dumps" or (name == "dump" and "stdout" in shown)
+        if is_json and call.args and id(call) not in in_files and "pickle" not in shown and "vars(" not in shown:
+            found.append(call.args[0])
+    return found
+
+
 def printed_metrics(tree: ast.Module) -> list[str]:
-    """Return the keys that look like metrics, the held-out ones first, from mappings that the script writes as JSON
+    """Return the keys that look like metrics, the held-out ones first, from mappings that the script prints as JSON
     (``print(json.dumps({"loss": ...}))``)."""
     keys: dict[str, None] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and name_of(node.func) == "dumps" and node.args:
-            for mapping in _mappings(node.args[0], tree):
-                for key in mapping.keys:
-                    if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                        keys[key.value] = None
+    for printed in _printed_json(tree):
+        for mapping in _mappings(printed, tree):
+            for key in mapping.keys:
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    keys[key.value] = None
     names = [key for key in keys if any(part in key.lower() for part in METRIC_NAMES)]
     places = {key: next(at for at, part in enumerate(METRIC_NAMES) if part in key.lower()) for key in names}
     return sorted(names, key=lambda key: (rank(key), places[key]))

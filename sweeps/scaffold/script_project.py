@@ -104,6 +104,7 @@ def _conf(target: str, read: ScriptOptions, folder: Path, name: str, conf_folder
             arguments[option.name] = distribution.get("choices", [distribution.get("low")])[0]
     for option in required:
         arguments[option.name] = "???"
+    proposals = [f"task.arguments.{path}: {flow(each)}" for path, each in space.items()]
     kind = "from_program.yaml" if read.is_program else "from_script.yaml"
     others = [*_other_lines(_untouched(read), {*space, *arguments}), *read.notes]
     return Template(template(kind)).substitute(
@@ -116,7 +117,9 @@ def _conf(target: str, read: ScriptOptions, folder: Path, name: str, conf_folder
         arguments="".join(f"\n{line}" for line in lines_of(nested(arguments), "    ", _argument)) or " {}",
         metrics=f"[{metric}]",
         others="".join(f"\n  # {line}" for line in others),
-        space="".join(f"\n  task.arguments.{path}: {flow(each)}" for path, each in space.items()) or " {}",
+        space="\n  ".join(["# a proposal, from names, types and defaults; change it", *proposals])
+        if proposals
+        else "{} # write the ranges here, such as task.arguments.NAME: {type: float, low: 0, high: 1}",
         metric=metric,
         mode=mode,
         found="" if read.metrics else " # the script must print it: print(json.dumps({...})), once an evaluation",

@@ -48,6 +48,7 @@ parameters:
   inverse: {distribution: inv_log_uniform, min: 0, max: 2.302585}
   choice: {values: [a, b], probabilities: [0.9, 0.1]}
   share: {distribution: beta, a: 2, b: 5}
+scheduler: {num_workers: 8}
 """
 WANDB_NESTED = """
 method: grid
@@ -154,7 +155,8 @@ def test_a_sweep_of_weights_and_biases(capsys: pytest.CaptureFixture[str]) -> No
     assert search["scheduler"] == {"grace": 3, "eta": 3}
     assert search["stop"] == {"target": 0.95}
     told = capsys.readouterr().err
-    for words in ("line 5: entity", "choice: the choices are equally", "share: a beta", "multiples of 8"):
+    notes = ("line 5: entity", "choice: the choices are equally", "share: a beta", "multiples of 8", "max_concurrent")
+    for words in notes:
         assert words in told
         assert words in Path("conf/first_try.yaml").read_text()
     plan = plan_of(conf)
@@ -238,6 +240,23 @@ def test_a_logarithmic_range_that_the_default_step_rounds_to_zero_is_zero_and_sa
     plan_of(conf)
 
 
+@pytest.mark.parametrize(
+    ("mean", "step", "expected"),
+    [
+        (3, 1, {"type": "int", "low": 1, "high": 403, "log": True, "prior": {"value": 20, "confidence": 0.67}}),
+        (-1, 1, {"type": "int", "low": 1, "high": 7, "log": True, "prior": {"value": 1, "confidence": 0.67}}),
+        (-9, 1, {"type": "constant", "value": 0}),
+    ],
+)
+def test_a_log_normal_value_that_is_rounded_to_whole_numbers_is_one(
+    mean: int, step: int, expected: dict[str, Any]
+) -> None:
+    parameter = f"{{distribution: q_log_normal, mu: {mean}, sigma: 1, q: {step}}}"
+    conf = converted(f"program: fit.py\nmethod: random\nparameters: {{units: {parameter}, b: {{values: [1, 2]}}}}\n")
+    assert argument(conf, "units") == expected
+    plan_of(conf)
+
+
 def test_what_a_command_of_weights_and_biases_cannot_say_here_is_noted_and_refused() -> None:
     conf = converted(f"program: fit.py\n{PARAMETERS}\ncommand: [python, fit.py, '${{args_json}}']")
     assert "line 4: command: ${args_json}: replace it" in Path("conf/source.yaml").read_text()
@@ -310,6 +329,25 @@ def test_whatever_names_the_optuna_sweeper_is_read_as_its_config(more: str) -> N
     assert plan_of(conf, "task.arguments.application=fit.py").config.search.sampler.kind == "tpe"
     assert argument(conf, "layers")["high"] == 4
     assert conf["search"]["num_trials"] == 20
+
+
+def test_the_grid_of_hydras_optuna_sweeper_leaves_the_ends_of_ranges_out_as_there() -> None:
+    grid = HYDRA.replace("nsgaii", "grid").replace("[minimize, maximize]", "minimize").replace("interval", "range")
+    conf = converted(grid.replace("tag(log, int(range(8, 128)))", "1").replace("tag(log, range(1e-5, 1e-1))", "1"))
+    assert argument(conf, "x") == {"type": "float", "low": -5.5, "high": 5.0, "step": 0.5}
+    assert argument(conf, "steps") == {"type": "int", "low": 1, "high": 8, "step": 1}
+
+
+def test_what_hydra_resolves_and_the_settings_of_a_sampler_and_a_launcher_are_told() -> None:
+    file = HYDRA.replace("{seed: 5}", "{seed: '${seed}', n_startup_trials: 10, _target_: optuna.samplers.TPESampler}")
+    assert converted(file.replace("hydra:\n", "hydra:\n  launcher: {n_jobs: 4}\n"))["seed"] == 0
+    told = Path("conf/two_goals.yaml").read_text()
+    for note in (
+        "sampler.seed=${seed}: write",
+        "sampler.n_startup_trials: is not carried",
+        "hydra.launcher: trials run",
+    ):
+        assert note in told
 
 
 def test_as_many_jobs_as_cores_set_no_bound_of_their_own() -> None:
@@ -396,8 +434,39 @@ def test_tunes_own_searcher_given_by_hand_trains_a_grid_as_without_it() -> None:
         "config = tune.TuneConfig(metric='x', mode='max', search_alg=BasicVariantGenerator(max_concurrent=2))\n"
     )
     conf = carried_over("named:grid", "conf", "--tune-config=named:config")
-    assert conf["search"]["num_trials"] == 6
+    assert (conf["search"]["num_trials"], conf["search"]["max_concurrent"]) == (6, 2)
     assert plan_of(conf, "task._target_=stand_in.train").config.search.sampler.kind == "grid"
+
+
+@pytest.mark.parametrize(
+    ("searcher", "scheduler", "kinds", "bound", "told"),
+    [
+        ("ConcurrencyLimiter(BayesOptSearch(), max_concurrent=3)", None, ("gp", "none"), 3, "ConcurrencyLimiter of "),
+        ("Repeater(ConcurrencyLimiter(OptunaSearch(), 8), repeat=2)", None, ("tpe", "none"), 5, "Repeater of Concurr"),
+        ("'bohb'", "'hb_bohb'", ("bohb", "hyperband"), 5, "search_alg bohb: the sampler is bohb"),
+        ("'random'", "'fifo'", ("random", "none"), 5, "points_to_evaluate (search.points)"),
+    ],
+)
+def test_the_searcher_inside_of_tunes_wrappers_is_carried_over(
+    searcher: str,
+    scheduler: str | None,
+    kinds: tuple[str, str],
+    bound: int,
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("wrapped.py").write_text(
+        "from ray import tune\nfrom ray.tune.search import ConcurrencyLimiter, Repeater, Searcher\n"
+        "class BayesOptSearch(Searcher):\n    pass\nclass OptunaSearch(Searcher):\n    pass\n"
+        f"space = {{'lr': tune.uniform(0, 1)}}\nconfig = tune.TuneConfig(metric='x', mode='max', num_samples=2, "
+        f"search_alg={searcher}, scheduler={scheduler}, max_concurrent_trials=5)\n"
+    )
+    conf = carried_over("wrapped:space", "conf", "--tune-config=wrapped:config")
+    sys.modules.pop("wrapped")
+    assert told in capsys.readouterr().err
+    search = plan_of(conf, "task._target_=stand_in.train").config.search
+    assert (search.sampler.kind, search.scheduler.kind) == kinds
+    assert search.max_concurrent == bound
 
 
 def test_the_metric_of_tune_may_be_given_to_its_scheduler_or_its_searcher(capsys: pytest.CaptureFixture[str]) -> None:
@@ -460,6 +529,10 @@ RANDOM = "method: random\nparameters:\n  a: "
         (RANDOM + "{distribution: log_uniform_values, min: 0, max: 1}\n", ["line 3", "min=0 has no logarithm"]),
         (RANDOM + "{distribution: log_normal, mu: 1000, sigma: 1}\n", ["line 3", "mu=1000", "logarithm"]),
         (HYDRA.replace("choice(adam, sgd)", "choice(adam"), ["line 19", "solver=choice(adam"]),
+        (
+            "hydra: {sweeper: {ax_config: {params: {x: {type: range, bounds: [0, 1]}}}}}\n",
+            ["searches nothing", "of Ax"],
+        ),
         (HYDRA.replace("[minimize, maximize]", "up"), ["line 8", "hydra.sweeper.direction=up"]),
         (
             RANDOM + "{parameters: {b: {values: [1, 2]}}}\n  a.b: {value: 3}\n",
@@ -490,6 +563,8 @@ def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: l
         (["stand_in:train"], ["not a function", "mapping"]),
         (["objects:grid"], ["objects:grid: act: has choices that a config cannot hold", "give names"]),
         (["objects:space"], ["objects:space: act: has choices that a config cannot hold", "give names"]),
+        (["objects:drawn"], ["objects:drawn: searches nothing", "lr: sample_from: a function"]),
+        (["objects:fixed", "--tune-config=objects:pbt"], ["searches nothing", "hyperparam_mutations"]),
         (["fit.yaml", "--tune-config=a:b"], ["--tune-config=a:b", "is only for"]),
     ],
 )
@@ -497,6 +572,9 @@ def test_what_is_not_there_is_one_message_and_status_2(arguments: list[str], wor
     Path("fit.yaml").write_text("a: 1")
     Path("objects.py").write_text(
         "from ray import tune\ngrid, space = ({'act': each([int, str])} for each in (tune.grid_search, tune.choice))\n"
+        "drawn, fixed = {'lr': tune.sample_from(lambda: 1)}, {'lr': 0.1}\n"
+        "from ray.tune.schedulers import PopulationBasedTraining as PBT\n"
+        "pbt = tune.TuneConfig(scheduler=PBT(hyperparam_mutations={'lr': [1, 2]}))\n"
     )
     Path("folder.py").mkdir()
     Path("objective.py").write_text("def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n")

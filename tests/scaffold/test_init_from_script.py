@@ -503,11 +503,34 @@ def test_the_held_out_value_of_what_a_script_prints_is_searched(
     assert {line: record_in(line, parse) for line in records} == records
 
 
-@pytest.mark.parametrize("line", ["print(json.dumps(evaluate()))", "dist.init_process_group()"])
+def test_a_script_without_an_option_to_search_has_an_empty_space_to_fill() -> None:
+    script = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--height', type=float)\n"
+    assert proposed(script)["space"] == {}
+
+
+@pytest.mark.parametrize(("file", "is_read"), [("open('state.json', 'w')", False), ("sys.stdout", True)])
+def test_json_that_a_script_writes_into_a_file_is_not_its_output(
+    file: str, is_read: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = f'{file}.write(json.dumps({{"acc": 0.5}}))'
+    conf = proposed(ARGPARSE.replace('print(json.dumps({"step": 1, **metrics}))', written))
+    assert ("prints no metric" in capsys.readouterr().err) != is_read
+    assert conf["search"]["metric"] == ("acc" if is_read else "loss")
+
+
+SCRIPTS = (
+    *("print(json.dumps(evaluate()))", "json.dump({'val_loss': 0.5}, sys.stdout)", "dist.init_process_group()"),
+    *("deepspeed.init_distributed()", "Fabric().launch()", "world = os.environ['WORLD_SIZE']"),
+)
+PROGRAMS = ("print(json.dumps(vars(args)))", "state = pickle.dumps(model)", "json.dump({'val_loss': 0.5}, file)")
+
+
+@pytest.mark.parametrize("line", [*SCRIPTS, *PROGRAMS])
 def test_a_launched_script_is_not_made_a_program_by_a_line_of_progress(line: str) -> None:
     printed = f'print(f"epoch {{epoch}}: train loss {{loss:.4f}}"); {line}'
     conf = proposed(ARGPARSE.replace('print(json.dumps({"step": 1, **metrics}))', printed).replace("metrics =", "_ ="))
-    assert "command" not in conf["task"]
+    assert ("command" in conf["task"]) is (line in PROGRAMS)
+    assert ("val_loss" in conf["search"]["metric"]) is ("sys.stdout" in line)
 
 
 def test_a_script_whose_own_values_are_its_options_becomes_a_command() -> None:
