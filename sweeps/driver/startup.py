@@ -19,12 +19,12 @@ from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import gpu_room, machine_room
 from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import saved
+from sweeps.plan.stage import study_file
 from sweeps.runtime.autoscaler import describe_nodes, describe_resources, nodes_to_come
 from sweeps.runtime.cluster import Connection
 from sweeps.runtime.gpu_memory import cluster_gpu_memory
 from sweeps.runtime.node_resources import without_nodes
 from sweeps.runtime.trials_at_once import Fit, fit, memory_per_worker
-from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.space import Space
 from sweeps.texts.wording import counted
 from sweeps.tracking.store import fetch_metrics
@@ -187,14 +187,16 @@ def adapt_study(plan: Plan) -> None:
     from sweeps.search.study_rewriting import recorded_space, rewrite_in_space
 
     before = saved(plan)
-    reopened = {TrialState.COMPLETE} if is_longer(before, plan.composition) else set()
-    if plan.config.search.max_retries > before.config.search.max_retries:
-        reopened.add(TrialState.FAIL)
-    for file in (*(stage.study_file for stage in plan.stages), STUDY_FILE):
+    longer = is_longer(before, plan.composition)
+    tried_again = plan.config.search.max_retries > before.config.search.max_retries
+    for stage in (*plan.stages, None):
+        file = study_file(stage)
         if not (plan.folder / file).exists():  # that of the sweep itself while its first stage is trained
             continue
         space = recorded_space(plan.folder / file) or before.config.space
-        reopen = reopened if file == STUDY_FILE else set()
+        reopen = {TrialState.COMPLETE} if longer and stage is None else set()
+        if tried_again and (stage is None or not (plan.folder / stage.results_file).exists()):
+            reopen.add(TrialState.FAIL)
         if reopen or space != plan.config.space:
             spaces = Space(space), plan.space, plan.points.lookup
             rewrite_in_space(plan.folder, plan.name, *spaces, reopen=reopen, file=file)

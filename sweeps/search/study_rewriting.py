@@ -154,6 +154,8 @@ def _rewrite(
 ) -> None:
     """Replace each trial of a study, and set some of its attributes, completely or not at all."""
     storage, _ = open_study_storage(path)
+    if name not in optuna.get_all_study_names(storage):  # its driver died before it made the study
+        return
     study = optuna.load_study(study_name=name, storage=storage)
     with replacing(path) as unfinished:
         to = JournalStorage(StudyFile(unfinished))

@@ -25,7 +25,9 @@ from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.saved_sweep import save, saved
 from sweeps.search.point_source import GIVEN, POINT
 from sweeps.search.samplers.build_sampler import build_sampler
+from sweeps.search.samplers.earlier_sweep import EarlierSweep
 from sweeps.search.samplers.reseeded import ReseededSampler
+from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.search.study_file import open_study_storage
 from sweeps.search.study_rewriting import clear_half_sampled, rebuild_trial, rewrite_in_space
 from sweeps.search.study_search import StudySearch
@@ -301,3 +303,25 @@ def test_a_driver_that_is_killed_while_it_widens_a_study_changes_no_point(tmp_pa
             again = StudySearch(plan.space, metric="loss", mode="min", storage=storage, study_name="mine").unfinished
             expected = [each.point for each in points if each]
             assert [each.point for each in again] == expected, f"{continues}: killed before {number}"
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_failed_trials_of_a_stage_go_on_if_the_search_has_ended_in_it(is_over: bool, tmp_path: Path) -> None:
+    stages = "search.stages=[{overrides: ['train.max_steps=5'], num_trials: 2, keep: 1}]"
+    before, after = (
+        make_plan(["conf=digits", stages, f"search.max_retries={retries}"], [], "staged", "") for retries in (0, 1)
+    )
+    before.folder.mkdir(parents=True)
+    save(before)
+    stage = before.stages[0]
+    storage, _ = open_study_storage(before.folder / stage.study_file)
+    opened = StudySearch(before.space, metric="loss", mode="min", storage=storage, study_name="staged")
+    opened.next_trial()
+    opened.end(0, error="KeyError: 'a bug'")
+    if is_over:
+        save_earlier(before.folder, [EarlierSweep("stage 1", [], [])], stage.results_file)
+    (before.folder / STUDY_FILE).touch()  # its driver was killed before it made the study
+    adapt_study(after)
+    storage, _ = open_study_storage(before.folder / stage.study_file)
+    again = StudySearch(after.space, metric="loss", mode="min", storage=storage, study_name="staged")
+    assert [each.number for each in again.unfinished] == ([] if is_over else [0])
