@@ -10,7 +10,10 @@ from typing import Any
 MAX_LENGTH = 300
 """Maximum characters of a value in which a distribution is searched."""
 _INNERMOST_CALL = re.compile(r"(?<![\w.])(?P<name>[A-Za-z_][\w.]*+)\((?P<inside>[^()]*+)\)")
-_WITH_LOG = re.compile(r"\blog\s?=\s?true\b", re.IGNORECASE)
+_WITH_LOG = re.compile(r"\blog\s?=\s?true\b|\bsampling\s?=\s?['\"]log\b", re.IGNORECASE)
+_NAMES = re.compile(r"(name|label)\s?=")
+"""Arguments that name the parameter."""
+_CHOICES_BY_NAME = re.compile(r"(values|choices|options|categories)\s?=\s?")
 _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)
 _MODULES = re.compile(r"^(ray|tune|hp|trial|optuna|distributions|np|numpy|random|stats|scipy)\.")
 
@@ -85,9 +88,11 @@ def hint_for_override(token: str) -> str | None:
     has_name = "suggest" in name or (name.startswith("hp.") and "=" not in "".join(arguments[:1]))
     if has_name:  # of the parameter, as the first argument
         del arguments[:1]
+    arguments = [each for each in arguments if _NAMES.match(each) is None]
+    listed = _CHOICES_BY_NAME.sub("", ", ".join(arguments), count=1)
     path, is_space = key.strip().lstrip("+").removeprefix("space."), key.startswith("space.")
     ours = form.yaml if is_space or not form.override or "null" in arguments else form.override
-    text = ours.format(**_bounds(arguments), choices=_without_brackets(", ".join(arguments)) or "A, B")
+    text = ours.format(**_bounds(arguments), choices=_without_brackets(listed) or "A, B")
     return f"write '{'space.' if ours == form.yaml else ''}{path}={text}'{f' ({form.note})' if form.note else ''}"
 
 

@@ -151,6 +151,12 @@ def test_an_option_of_a_group_that_a_config_does_not_choose_from_can_be_added(
         ("train.lr=quniform(0, 1, 0.1)", ["space.train.lr={type: float, low: 0, high: 1, step: 0.1}"]),
         ("train.max_steps=tune.randint(1, 9)", ["train.max_steps=int(interval(1, 9))", "both ends"]),
         ("train.lr=tune.choice([1, 2])", ["train.lr=choice(1, 2)"]),
+        ("train.lr=hp.Choice('lr', values=[1, 2])", ["train.lr=choice(1, 2)"]),
+        ("train.lr=hp.Choice(name='lr', values=[1, 2])", ["train.lr=choice(1, 2)"]),
+        (
+            "train.lr=hp.Float('lr', min_value=1e-5, max_value=1e-2, sampling='log')",
+            ["train.lr=tag(log, interval(1e-5, 1e-2))"],
+        ),
         ('train.lr=trial.suggest_float("lr", 1e-5, 1e-2, log=True)', ["train.lr=tag(log, interval(1e-5, 1e-2))"]),
         ("train.lr=normal(0, 1)", ["prior: {value: 0"]),
         ("space.train.lr.type=loguniform", ["type: float", "log: true"]),
