@@ -134,7 +134,8 @@ def _add(conversion: Conversion, path: str, name: str, value: Any) -> None:
         conversion.arguments[name] = value
     else:
         conversion.notes.append(
-            f"{name}: a config cannot hold a value of type {type(value).__name__}; make it in the function"
+            f"{name}: a config cannot hold a value of type {type(value).__name__}; make it in the function, or write "
+            "the distribution of another library in space"
         )
 
 
