@@ -60,6 +60,9 @@ def read_wandb_sweep(file: SourceFile) -> Conversion:
             f"the program reports by wandb.log; let it also print a line of JSON or a dictionary, with "
             f"{conversion.metrics[0]} in it, or name another source in task.read"
         )
+        conversion.notes.append(
+            "the program gets its values on the command line only; what it takes from wandb.config are its own defaults"
+        )
     return conversion
 
 

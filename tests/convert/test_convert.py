@@ -155,7 +155,10 @@ def test_a_sweep_of_weights_and_biases(capsys: pytest.CaptureFixture[str]) -> No
     assert search["scheduler"] == {"grace": 3, "eta": 3}
     assert search["stop"] == {"target": 0.95}
     told = capsys.readouterr().err
-    notes = ("line 5: entity", "choice: the choices are equally", "share: a beta", "multiples of 8", "max_concurrent")
+    notes = (
+        *("line 5: entity", "choice: the choices are equally", "share: a beta", "multiples of 8", "max_concurrent"),
+        "from wandb.config are its own defaults",
+    )
     for words in notes:
         assert words in told
         assert words in Path("conf/first_try.yaml").read_text()
