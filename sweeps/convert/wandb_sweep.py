@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sweeps.convert import distributions
@@ -31,7 +31,7 @@ LARGEST_EXPONENT = 700
 """Bound of the absolute value of an exponent of e: the powers beyond are no floats."""
 
 
-def is_wandb_sweep(values: dict[str, Any]) -> bool:
+def is_wandb_sweep(values: Mapping[str, Any]) -> bool:
     return "parameters" in values and ("method" in values or "program" in values)
 
 
