@@ -37,6 +37,7 @@ OTHER_NAMES = {
         "search.metric? For several, write 'search.metric=[A,B]' 'search.mode=[min,max]'",
     ),
     **dict.fromkeys(("direction", "directions", "goal"), "search.mode? It is min or max"),
+    **dict.fromkeys(("timeout", "time_budget_s"), "search.stop.wall_hours? It is in hours"),
 }
 """Our key for other tools' names of keys below ``search``."""
 ITEMS = re.compile(r"(?:List|Dictionary) should (have at (?:least|most) \d+ items?) after validation, not \d+")

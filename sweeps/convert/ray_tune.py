@@ -16,6 +16,7 @@ from sweeps.compat.ray_tune import objective_of
 from sweeps.convert import distributions
 from sweeps.convert.conversion import Conversion
 from sweeps.convert.distributions import Converted
+from sweeps.convert.wandb_sweep import is_wandb_sweep
 from sweeps.errors import UserError
 from sweeps.texts.suggestions import did_you_mean
 
@@ -62,6 +63,8 @@ def read_ray_tune(path: str, tune_config: str | None) -> Conversion:
     grid = [name for name, value in values.items() if _is_grid(value)]
     for name, value in values.items():
         _add(conversion, path, name, value)
+    if not conversion.space and is_wandb_sweep(space):
+        raise UserError(f"{path}: is a W&B sweep; write it into a YAML file, as by yaml.safe_dump, and convert that")
     if grid and set(grid) == set(conversion.space):
         conversion.sampler = "grid"
     elif grid:
@@ -134,7 +137,8 @@ def _add(conversion: Conversion, path: str, name: str, value: Any) -> None:
         conversion.arguments[name] = value
     else:
         conversion.notes.append(
-            f"{name}: a config cannot hold a value of type {type(value).__name__}; make it in the function"
+            f"{name}: a config cannot hold a value of type {type(value).__name__}; make it in the function, or write "
+            "the distribution of another library in space"
         )
 
 

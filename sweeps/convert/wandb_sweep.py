@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sweeps.convert import distributions
@@ -31,7 +31,7 @@ LARGEST_EXPONENT = 700
 """Bound of the absolute value of an exponent of e: the powers beyond are no floats."""
 
 
-def is_wandb_sweep(values: dict[str, Any]) -> bool:
+def is_wandb_sweep(values: Mapping[str, Any]) -> bool:
     return "parameters" in values and ("method" in values or "program" in values)
 
 
@@ -59,6 +59,9 @@ def read_wandb_sweep(file: SourceFile) -> Conversion:
         conversion.notes.append(
             f"the program reports by wandb.log; let it also print a line of JSON or a dictionary, with "
             f"{conversion.metrics[0]} in it, or name another source in task.read"
+        )
+        conversion.notes.append(
+            "the program gets its values on the command line only; what it takes from wandb.config are its own defaults"
         )
     return conversion
 

@@ -87,6 +87,7 @@ def test_a_mistake_is_answered_with_the_key_the_value_and_the_fix(
         ),
         ("search.sampler=tpe", ["remove it here, and write search/sampler=tpe on the command line"]),
         ("search.direction=min", ["did you mean search.mode?"]),
+        ("search.timeout=600", ["did you mean search.stop.wall_hours? It is in hours"]),
         ("search.constraints='a < b'", ["""write 'search.constraints=["a < b"]'"""]),
         ("train.eval_every=${lr}", ["does not set lr", "write ${train.lr}"]),
         ("train.eval_every=${HOME}", ["does not set HOME", "${oc.env:HOME}"]),

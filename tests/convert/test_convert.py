@@ -155,7 +155,10 @@ def test_a_sweep_of_weights_and_biases(capsys: pytest.CaptureFixture[str]) -> No
     assert search["scheduler"] == {"grace": 3, "eta": 3}
     assert search["stop"] == {"target": 0.95}
     told = capsys.readouterr().err
-    notes = ("line 5: entity", "choice: the choices are equally", "share: a beta", "multiples of 8", "max_concurrent")
+    notes = (
+        *("line 5: entity", "choice: the choices are equally", "share: a beta", "multiples of 8", "max_concurrent"),
+        "from wandb.config are its own defaults",
+    )
     for words in notes:
         assert words in told
         assert words in Path("conf/first_try.yaml").read_text()
@@ -564,6 +567,8 @@ def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: l
         (["objects:grid"], ["objects:grid: act: has choices that a config cannot hold", "give names"]),
         (["objects:space"], ["objects:space: act: has choices that a config cannot hold", "give names"]),
         (["objects:drawn"], ["objects:drawn: searches nothing", "lr: sample_from: a function"]),
+        (["objects:wandbs"], ["objects:wandbs: is a W&B sweep", "into a YAML file"]),
+        (["objects:optunas"], ["objects:optunas: searches nothing", "lr: a config", "distribution of another library"]),
         (["objects:fixed", "--tune-config=objects:pbt"], ["searches nothing", "hyperparam_mutations"]),
         (["fit.yaml", "--tune-config=a:b"], ["--tune-config=a:b", "is only for"]),
     ],
@@ -573,6 +578,8 @@ def test_what_is_not_there_is_one_message_and_status_2(arguments: list[str], wor
     Path("objects.py").write_text(
         "from ray import tune\ngrid, space = ({'act': each([int, str])} for each in (tune.grid_search, tune.choice))\n"
         "drawn, fixed = {'lr': tune.sample_from(lambda: 1)}, {'lr': 0.1}\n"
+        "wandbs = {'method': 'grid', 'parameters': {'layers': {'values': [32, 64]}}}\n"
+        "from optuna.distributions import FloatDistribution\noptunas = {'lr': FloatDistribution(0, 1)}\n"
         "from ray.tune.schedulers import PopulationBasedTraining as PBT\n"
         "pbt = tune.TuneConfig(scheduler=PBT(hyperparam_mutations={'lr': [1, 2]}))\n"
     )
