@@ -436,10 +436,14 @@ print("Epoch: {:04d}".format(1), "loss_train: {:.2f}".format(2.5), "loss_val: {:
 print("Test set results:", "loss= {:.4f}".format(loss.item()))
 """  # pygcn
 STEPS = """
-print(f"step {step} | loss {loss.item():.4f} | step time {time * 1000:.2f}ms")
+print(f"step {step} | loss {loss.item():.4f} | iter {time * 1000:.2f}ms | loss {loss}")
 print(f"step {step} train loss: {train_loss} test loss: {test_loss}")
 print(f"test loss {test_loss} is the best so far")
 """  # makemore
+BEFORE = """
+print(f"=> gradient accumulation steps: {steps}")
+print(f"Epoch: {epoch:03d}, Loss: {loss:.4f}, Val Acc: {val:.4f}")
+"""  # nanochat, pytorch_geometric
 PERCENT = """
 print("loss %.3f" % loss)
 print("val loss %.3f, %d%% of %s, val acc: %5.1f%%" % (loss, 50, name, 90))
@@ -478,9 +482,17 @@ print("val score: " + str(score))
             STEPS,
             "test_loss",
             {
-                "step 3 | loss 2.5 | step time 1.00ms": {"step": 3, "loss": 2.5},
+                "step 3 | loss 2.5 | iter 1.00ms | loss 2.5": {"step": 3, "loss": 2.5},
                 "step 3 train loss: 2.25 test loss: 2.5": {"step": 3, "train_loss": 2.25, "test_loss": 2.5},
                 "test loss 2.5 is the best so far": {},
+            },
+        ),
+        (
+            BEFORE,
+            "val_acc",
+            {
+                "=> gradient accumulation steps: 4": {},
+                "Epoch: 001, Loss: 2.5000, Val Acc: 0.5000": {"loss": 2.5, "val_acc": 0.5},
             },
         ),
         (
