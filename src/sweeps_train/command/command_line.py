@@ -50,7 +50,7 @@ def _filled(word: str, lookup: Lookup) -> Iterator[str]:
     value = template.value(lookup)
     if template.is_one_placeholder and isinstance(value, Mapping):  # {arguments}: all of them as options
         for name, each in value.items():
-            yield from _option(f"--{name}=", each)
+            yield from _option(f"--{name}" if isinstance(each, bool) else f"--{name}=", each)
     else:
         yield as_text(value)
 
@@ -58,11 +58,13 @@ def _filled(word: str, lookup: Lookup) -> Iterator[str]:
 def _option(name: str, value: Any) -> list[str]:
     """Return the words of an option.
 
-    >>> _option("--lr", 0.1), _option("--lr=", 0.1), _option("--fast", True), _option("--fast=", None)
-    (['--lr', '0.1'], ['--lr=0.1'], ['--fast'], [])
+    >>> _option("--lr", 0.1), _option("lr=", 0.1), _option("--fast", True), _option("fast=", False), _option("fast=", None)
+    (['--lr', '0.1'], ['lr=0.1'], ['--fast'], ['fast=false'], [])
     """
-    if value is None or value is False:
+    if value is None:
         return []
-    if value is True:
-        return [name.removesuffix("=")]
-    return [f"{name}{as_text(value)}"] if name.endswith("=") else [name, as_text(value)]
+    if name.endswith("="):
+        return [f"{name}{as_text(value)}"]
+    if isinstance(value, bool):
+        return [name] if value else []
+    return [name, as_text(value)]
