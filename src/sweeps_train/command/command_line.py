@@ -58,8 +58,8 @@ def _filled(word: str, lookup: Lookup) -> Iterator[str]:
 def _option(name: str, value: Any) -> list[str]:
     """Return the words of an option.
 
-    >>> _option("--lr", 0.1), _option("lr=", 0.1), _option("--fast", True), _option("fast=", False), _option("fast=", None)
-    (['--lr', '0.1'], ['lr=0.1'], ['--fast'], ['fast=false'], [])
+    >>> _option("--lr", 0.1), _option("lr=", 0.1), _option("--fast", True), _option("amp=", False), _option("x=", None)
+    (['--lr', '0.1'], ['lr=0.1'], ['--fast'], ['amp=false'], [])
     """
     if value is None:
         return []
