@@ -80,6 +80,7 @@ def read_script(path: Path) -> ScriptOptions:
     is_launched = any("." in option.name for option in unique) or any(text in source for text in OF_A_LAUNCHED_SCRIPT)
     if not metrics and (style in ("hydra", "globals") or not is_launched):
         metrics, sources = printed_patterns(tree)
+        sources = sources or [{"kind": "json"}, {"kind": "dict"}]
     checkpoint = globals_options.checkpoint_file(tree) if style == "globals" else ""
     return ScriptOptions(style, unique, metrics, sources, checkpoint, words, notes)
 

@@ -207,15 +207,18 @@ def test_the_usual_options_of_training_arguments_are_proposed() -> None:
     assert planned("conf=llm", "task.arguments.model_name=x", folders=[Path("conf")]).space
 
 
-@pytest.mark.parametrize("is_hydra", [False, True])
-def test_a_script_that_prints_no_json_may_be_read_as_it_is(is_hydra: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    source = (HYDRA if is_hydra else HUGGING_FACE).replace("json.dumps", "repr")
-    others = HYDRA_APPLICATION if is_hydra else {}
-    proposed({**others, "train.py": source}, conf="sweep_conf" if is_hydra else "conf")
+@pytest.mark.parametrize(("source", "is_program"), [(HYDRA, True), (HUGGING_FACE, True), (TYRO, False)])
+def test_a_script_that_prints_no_json_may_be_read_as_it_is(
+    source: str, is_program: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = HYDRA_APPLICATION if source == HYDRA else {}
+    texts = {**others, "train.py": source.replace("json.dumps", "repr")}
+    task = proposed(texts, conf="sweep_conf" if source == HYDRA else "conf")["task"]
     note = next(line for line in capsys.readouterr().err.splitlines() if "prints no metric as JSON" in line)
     assert "task.read" in note
     assert "docs/any_program.md" in note
-    assert ("task=command" in note) is not is_hydra  # which is a command already
+    assert ("task=command" in note) is not is_program  # which is a command already
+    assert task.get("read") == ([{"kind": "json"}, {"kind": "dict"}] if is_program else None)
 
 
 def test_the_proposed_training_arguments_are_options_of_the_installed_transformers() -> None:
