@@ -232,7 +232,15 @@ def test_the_proposed_training_arguments_are_options_of_the_installed_transforme
 @pytest.mark.slow
 def test_the_test_of_a_script_with_a_demanded_option_gives_it() -> None:
     proposed(HUGGING_FACE, "tune.py")
-    run_python("-m", "pytest", "-q", "test_sweep.py")
+    run_python("-m", "pytest", "-q", "test_sweep_tune.py")
+
+
+def test_each_script_of_a_folder_gets_a_sweep_and_a_test() -> None:
+    for script in ("ppo.py", "dqn.py"):
+        Path(script).write_text(ARGPARSE)
+        assert run_command(["init", f"--from={script}"]) == (0, None)
+    assert {each.name for each in Path.cwd().glob("test_*.py")} == {"test_sweep_ppo.py", "test_sweep_dqn.py"}
+    assert "python -m pytest test_sweep_ppo.py" in Path("test_sweep_ppo.py").read_text()
 
 
 def test_an_option_that_the_script_demands_is_asked_for_even_if_no_search_can_set_it() -> None:
