@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import takewhile, zip_longest
 from string import Formatter
+from typing import NamedTuple
 
 from sweeps.scaffold.syntax import name_of
 
@@ -19,29 +20,31 @@ _TEST = re.compile(r"(?<![a-z])(test|dev)(?![a-z])")
 _PERCENT = re.compile(r"%(?:\(\w*\))?[-+ #0]*[\d*]*(?:\.[\d*]+)?([a-zA-Z%])")
 """A value in a text for the operator ``%``."""
 
-Part = tuple[str, str]
-"""A text, and the name of the value after it, of a metric or ``step``; empty for any other value."""
+METRIC_NAMES = ("accuracy", "acc", "f1", "auc", "score", "reward", "loss", "error", "perplexity", "rmse", "mae")
 
 
-def printed_patterns(tree: ast.Module, metric_names: tuple[str, ...]) -> tuple[list[str], list[dict[str, str]]]:
+class Part(NamedTuple):
+    """A text of a line, and the value after it."""
+
+    text: str
+    name: str
+    """Name of the value: of a metric, or ``step``; empty for any other value."""
+    rank: int = 2
+    """Rank of the metric's name, or else of the text before it."""
+
+
+def printed_patterns(tree: ast.Module) -> tuple[list[str], list[dict[str, str]]]:
     """Return the metrics that the script prints, the held-out ones first, and the items of ``task.read`` that find
-    them. A metric that several lines print is read from one of them, held-out before training.
-
-    Args:
-        tree: The script.
-        metric_names: Parts of the names of metrics.
-    """
+    them. A metric that several lines print is read from one of them, held-out before training."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
-    lines = [_named(line, metric_names) for call in calls for line in _lines(_printed(call))]
-    lines.sort(key=lambda line: rank("".join(text for text, _ in line)))
+    lines = [_named(line) for call in calls for line in _lines(_printed(call))]
+    lines.sort(key=lambda line: min((part.rank for part in line), default=2))
     found: dict[str, dict[str, int]] = {}
     for line in lines:
         known = {name for names in found.values() for name in names}
-        names = [name for _, name in line if name not in ("", "step", *known)]
-        if names and _pattern(line, ()) not in found:
-            of_line = rank("".join(text for text, _ in line))
-            ranks = {name: min(rank(name), 2 if "train" in name else of_line) for name in names}
-            found[_pattern(line, known)] = ranks
+        new = {part.name: part.rank for part in line if part.name not in ("", "step", *known)}
+        if new and _pattern(line, ()) not in found:
+            found[_pattern(line, known)] = new
     ranks = {name: each for names in found.values() for name, each in names.items()}
     metrics = sorted(ranks, key=lambda name: (ranks[name], name))
     if not any("<step>" in pattern for pattern in found):
@@ -51,6 +54,15 @@ def printed_patterns(tree: ast.Module, metric_names: tuple[str, ...]) -> tuple[l
         metrics = [name for name in metrics if any(name in names for names in found.values())]
     # A pattern within another one would take its lines.
     return metrics, [{"kind": "regex", "pattern": pattern} for pattern in sorted(found, key=len, reverse=True)]
+
+
+def is_metric(name: str) -> bool:
+    """Whether a name is that of a metric.
+
+    >>> [is_metric(each) for each in ("val_Acc", "accumulation_steps")]
+    [True, False]
+    """
+    return any(part in name.lower().replace("accum", "") for part in METRIC_NAMES)
 
 
 def rank(text: str) -> int:
@@ -106,7 +118,7 @@ def _lines(pieces: Iterable[str | None]) -> Iterator[list[str | None]]:
     yield line
 
 
-def _named(pieces: Iterable[str | None], metric_names: tuple[str, ...]) -> list[Part]:
+def _named(pieces: Iterable[str | None]) -> list[Part]:
     """Return the parts of a line."""
     texts = [""]
     for piece in pieces:
@@ -115,20 +127,27 @@ def _named(pieces: Iterable[str | None], metric_names: tuple[str, ...]) -> list[
         else:
             texts[-1] += piece
     parts: list[Part] = []
+    before = ""
     for text, after in zip_longest(texts[:-1], texts[1:]):
+        before += text
         name = _trailing_name(text)
         name = "step" if name in STEP_NAMES else name
-        # What precedes a slash is a number out of others, as in 98/100.
-        is_metric = any(part in name for part in metric_names) and not after.startswith("/")
-        is_new = all(name != other for _, other in parts)
-        parts.append((text, name if (name == "step" or is_metric) and is_new else ""))
+        if any(name == part.name for part in parts):
+            parts.append(Part(text, ""))
+        elif name == "step":
+            parts.append(Part(text, name))
+        elif is_metric(name) and not after.startswith("/"):  # of 98/100 it is a number out of others
+            of_name = rank(name)
+            parts.append(Part(text, name, of_name if of_name < 2 or "train" in name else rank(before)))
+        else:
+            parts.append(Part(text, ""))
     return parts
 
 
 def _pattern(line: Iterable[Part], known: Iterable[str]) -> str:
     """Return the pattern of a line until its last metric."""
     pattern, kept = "", ""
-    for text, name in line:
+    for text, name, _ in line:
         pattern += re.sub(r"(\\?\s)+", r"\\s+", re.escape(text))
         if pattern and not pattern.endswith((r"\s+", r"\S+")):
             pattern += r"\s*"

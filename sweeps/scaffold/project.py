@@ -42,7 +42,7 @@ def project_files(kind: Kind, name: str) -> dict[str, str]:
     texts = {
         kind.module: template(kind.name, kind.module),
         f"{CONF_FOLDER}/{name}.yaml": Template(template(kind.name, "conf.yaml")).substitute(name=name),
-        TEST_FILE: own_test(name, CONF_FOLDER, kind.short),
+        TEST_FILE: own_test(TEST_FILE, name, CONF_FOLDER, kind.short),
     }
     if kind.name == "lora":
         texts["examples.jsonl"] = _examples()
@@ -51,10 +51,11 @@ def project_files(kind: Kind, name: str) -> dict[str, str]:
     return texts
 
 
-def own_test(name: str, conf_folder: str, short: Mapping[str, object] | None, values: str = "") -> str:
+def own_test(file: str, name: str, conf_folder: str, short: Mapping[str, object] | None, values: str = "") -> str:
     """Return the test of a project: the config makes a plan, and a short trial reports the metric.
 
     Args:
+        file: Name of the test's file.
         name: Name of the config.
         conf_folder: Its folder.
         short: Overrides of a short trial; None for a test that only makes the plan, for trials that may take any time.
@@ -65,7 +66,7 @@ def own_test(name: str, conf_folder: str, short: Mapping[str, object] | None, va
         overrides = "".join(f"\n        {json.dumps(key)}: {value!r}," for key, value in short.items())
         text += template("test_short_trial.py").replace("\n        $short", overrides)
         checks += " and one short trial"
-    return Template(text).substitute(name=name, conf_folder=conf_folder, checks=checks, values=values)
+    return Template(text).substitute(file=file, name=name, conf_folder=conf_folder, checks=checks, values=values)
 
 
 def _examples() -> str:

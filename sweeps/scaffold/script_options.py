@@ -10,7 +10,7 @@ from typing import Literal
 from sweeps.errors import UserError
 from sweeps.scaffold import argparse_options, dataclass_options, globals_options, hydra_options
 from sweeps.scaffold.option import Option
-from sweeps.scaffold.printed_lines import printed_patterns, rank
+from sweeps.scaffold.printed_lines import METRIC_NAMES, is_metric, printed_patterns, rank
 from sweeps.scaffold.syntax import name_of
 
 Style = Literal["argparse", "dataclass", "hydra", "globals"]
@@ -18,7 +18,6 @@ OF_A_LAUNCHED_SCRIPT = (
     *("SWEEPS_", "init_process_group", "init_distributed", "LOCAL_RANK", "WORLD_SIZE", "Accelerator(", "Fabric("),
 )
 """Texts in the source of a script that runs under torchrun, as programs do not."""
-METRIC_NAMES = ("accuracy", "acc", "f1", "auc", "score", "reward", "loss", "error", "perplexity", "rmse", "mae")
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,8 @@ def read_script(path: Path) -> ScriptOptions:
     source = path.read_text(encoding="utf-8", errors="replace")
     is_launched = any("." in option.name for option in unique) or any(text in source for text in OF_A_LAUNCHED_SCRIPT)
     if not metrics and (style in ("hydra", "globals") or not (is_launched or _printed_json(tree))):
-        metrics, sources = printed_patterns(tree, METRIC_NAMES)
+        metrics, sources = printed_patterns(tree)
+        sources = sources or [{"kind": "json"}, {"kind": "dict"}]
     checkpoint = globals_options.checkpoint_file(tree) if style == "globals" else ""
     return ScriptOptions(style, unique, metrics, sources, checkpoint, words, notes)
 
@@ -122,7 +122,7 @@ def printed_metrics(tree: ast.Module) -> list[str]:
             for key in mapping.keys:
                 if isinstance(key, ast.Constant) and isinstance(key.value, str):
                     keys[key.value] = None
-    names = [key for key in keys if any(part in key.lower() for part in METRIC_NAMES)]
+    names = [key for key in keys if is_metric(key)]
     places = {key: next(at for at, part in enumerate(METRIC_NAMES) if part in key.lower()) for key in names}
     return sorted(names, key=lambda key: (rank(key), places[key]))
 

@@ -12,7 +12,7 @@ from typing import Any
 from sweeps.files.conf_text import flow, lines_of, nested, scalar
 from sweeps.scaffold.hydra_options import HYDRA_FOLDER_OF_TRIAL
 from sweeps.scaffold.option import A_FLAG, MISSING, Option
-from sweeps.scaffold.project import TEST_FILE, own_test, template
+from sweeps.scaffold.project import own_test, template
 from sweeps.scaffold.proposals import Distribution, propose
 from sweeps.scaffold.script_options import ScriptOptions
 
@@ -47,7 +47,9 @@ def script_project(script: Path, read: ScriptOptions, folder: Path, name: str, c
         texts[started] = Template(template("dotted_launcher.py")).substitute(script=json.dumps(target)[1:-1])
     texts[f"{conf_folder}/{name}.yaml"] = _conf(started, read, folder, name, conf_folder)
     given = {f"task.arguments.{option.name}": example_value(option) for option in required_values(read)}
-    texts[TEST_FILE] = own_test(name, conf_folder, None, f", {given!r}".replace("'", '"') if given else "")
+    values = f", {given!r}".replace("'", '"') if given else ""
+    test = f"test_sweep_{name}.py"  # a folder may have several scripts
+    texts[test] = own_test(test, name, conf_folder, None, values)
     return texts
 
 

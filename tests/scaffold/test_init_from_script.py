@@ -207,15 +207,18 @@ def test_the_usual_options_of_training_arguments_are_proposed() -> None:
     assert planned("conf=llm", "task.arguments.model_name=x", folders=[Path("conf")]).space
 
 
-@pytest.mark.parametrize("is_hydra", [False, True])
-def test_a_script_that_prints_no_json_may_be_read_as_it_is(is_hydra: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    source = (HYDRA if is_hydra else HUGGING_FACE).replace("json.dumps", "repr")
-    others = HYDRA_APPLICATION if is_hydra else {}
-    proposed({**others, "train.py": source}, conf="sweep_conf" if is_hydra else "conf")
+@pytest.mark.parametrize(("source", "is_program"), [(HYDRA, True), (HUGGING_FACE, True), (TYRO, False)])
+def test_a_script_that_prints_no_json_may_be_read_as_it_is(
+    source: str, is_program: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = HYDRA_APPLICATION if source == HYDRA else {}
+    texts = {**others, "train.py": source.replace("json.dumps", "repr")}
+    task = proposed(texts, conf="sweep_conf" if source == HYDRA else "conf")["task"]
     note = next(line for line in capsys.readouterr().err.splitlines() if "prints no metric as JSON" in line)
     assert "task.read" in note
     assert "docs/any_program.md" in note
-    assert ("task=command" in note) is not is_hydra  # which is a command already
+    assert ("task=command" in note) is not is_program  # which is a command already
+    assert task.get("read") == ([{"kind": "json"}, {"kind": "dict"}] if is_program else None)
 
 
 def test_the_proposed_training_arguments_are_options_of_the_installed_transformers() -> None:
@@ -229,7 +232,15 @@ def test_the_proposed_training_arguments_are_options_of_the_installed_transforme
 @pytest.mark.slow
 def test_the_test_of_a_script_with_a_demanded_option_gives_it() -> None:
     proposed(HUGGING_FACE, "tune.py")
-    run_python("-m", "pytest", "-q", "test_sweep.py")
+    run_python("-m", "pytest", "-q", "test_sweep_tune.py")
+
+
+def test_each_script_of_a_folder_gets_a_sweep_and_a_test() -> None:
+    for script in ("ppo.py", "dqn.py"):
+        Path(script).write_text(ARGPARSE)
+        assert run_command(["init", f"--from={script}"]) == (0, None)
+    assert {each.name for each in Path.cwd().glob("test_*.py")} == {"test_sweep_ppo.py", "test_sweep_dqn.py"}
+    assert "python -m pytest test_sweep_ppo.py" in Path("test_sweep_ppo.py").read_text()
 
 
 def test_an_option_that_the_script_demands_is_asked_for_even_if_no_search_can_set_it() -> None:
@@ -436,10 +447,14 @@ print("Epoch: {:04d}".format(1), "loss_train: {:.2f}".format(2.5), "loss_val: {:
 print("Test set results:", "loss= {:.4f}".format(loss.item()))
 """  # pygcn
 STEPS = """
-print(f"step {step} | loss {loss.item():.4f} | step time {time * 1000:.2f}ms")
+print(f"step {step} | loss {loss.item():.4f} | iter {time * 1000:.2f}ms | loss {loss}")
 print(f"step {step} train loss: {train_loss} test loss: {test_loss}")
 print(f"test loss {test_loss} is the best so far")
 """  # makemore
+BEFORE = """
+print(f"=> gradient accumulation steps: {steps}")
+print(f"Epoch: {epoch:03d}, Loss: {loss:.4f}, Val Acc: {val:.4f}")
+"""  # nanochat, pytorch_geometric
 PERCENT = """
 print("loss %.3f" % loss)
 print("val loss %.3f, %d%% of %s, val acc: %5.1f%%" % (loss, 50, name, 90))
@@ -478,9 +493,17 @@ print("val score: " + str(score))
             STEPS,
             "test_loss",
             {
-                "step 3 | loss 2.5 | step time 1.00ms": {"step": 3, "loss": 2.5},
+                "step 3 | loss 2.5 | iter 1.00ms | loss 2.5": {"step": 3, "loss": 2.5},
                 "step 3 train loss: 2.25 test loss: 2.5": {"step": 3, "train_loss": 2.25, "test_loss": 2.5},
                 "test loss 2.5 is the best so far": {},
+            },
+        ),
+        (
+            BEFORE,
+            "val_acc",
+            {
+                "=> gradient accumulation steps: 4": {},
+                "Epoch: 001, Loss: 2.5000, Val Acc: 0.5000": {"loss": 2.5, "val_acc": 0.5},
             },
         ),
         (

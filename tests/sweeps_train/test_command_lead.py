@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -176,6 +177,12 @@ FOUR: list[dict[str, float]] = [{"step": step, "eval": step} for step in range(1
             id="the last of several that are found together comes with its report",
         ),
         pytest.param(
+            [{"eval": 1}, 1, {"eval": 2}, 2, {"eval": 3}, 3, None],
+            [(3, {"eval": 3}, ["c-3"])],
+            {1: {"eval": 1}, 2: {"eval": 2}},
+            id="without steps the last of several that are found together comes with the last report",
+        ),
+        pytest.param(
             [FOUR[0], 1, *LOOKS, *FOUR[1:], None],
             [(1, {"eval": 1}, ["c-1"]), (4, {"eval": 4}, [])],
             {2: {"eval": 2}, 3: {"eval": 3}},
@@ -188,6 +195,25 @@ def test_reports_and_checkpoints_come_together_if_trials_are_paused_or_copied(
 ) -> None:
     utils, _ = follow(tmp_path, acts, saves_at_reports=True)
     assert (utils.reports, utils.reporter.logs, utils.checkpoints) == (reports, logs, [])
+
+
+def test_without_steps_a_checkpoint_comes_with_the_report_before_it_if_a_later_one_waits_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "READ_WITHIN_S", 0.0)
+
+    def steps() -> Iterator[None]:
+        for number in (1, 2):
+            lead.take_line(json.dumps({"eval": number}))
+            (tmp_path / f"c-{number}").write_text("x")
+            os.utime(tmp_path / f"c-{number}", (now := time.time(), now))  # the clock of a file system is coarser
+            if number == 1:
+                yield  # found when it has not changed, at which time the next report has come
+        yield from LOOKS
+
+    utils, lead, program = lead_of(tmp_path, steps(), saves_at_reports=True)
+    to_end(lead, program)
+    assert utils.reports == [(1, {"eval": 1}, ["c-1"]), (2, {"eval": 2}, ["c-2"])]
 
 
 def test_a_checkpoint_that_the_program_removes_before_its_report_is_left_out(tmp_path: Path) -> None:

@@ -73,6 +73,9 @@ def test_options_without_a_value_are_left_out_and_true_adds_the_name_alone() -> 
     options = {"--resume": "{none}", "--fp16": "{flag}", "lr=": "{lr}", "--no": False, "--rank": "{r}", "--x": "r{r}"}
     line = command_line(task(options=options), LOOKUP)
     assert line == ["train", "--fp16", "lr=1e-05", "--rank", "8", "--x", "r8"]
+    options = {"amp=": "{flag}", "compile=": False, "resume=": "{none}"}  # a value left out would be the program's own
+    flags = {"--amp=": "{flag}", "--compile=": False, "fast": True}
+    assert command_line(task(options=options | flags), LOOKUP)[1:] == ["amp=true", "compile=false", "--amp", "fast"]
 
 
 def test_all_arguments_can_be_given_as_options_at_once() -> None:

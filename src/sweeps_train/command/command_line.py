@@ -58,11 +58,11 @@ def _filled(word: str, lookup: Lookup) -> Iterator[str]:
 def _option(name: str, value: Any) -> list[str]:
     """Return the words of an option.
 
-    >>> _option("--lr", 0.1), _option("--lr=", 0.1), _option("--fast", True), _option("--fast=", None)
-    (['--lr', '0.1'], ['--lr=0.1'], ['--fast'], [])
+    >>> _option("--lr", 0.1), _option("lr=", 0.1), _option("--fast", True), _option("amp=", False), _option("x=", None)
+    (['--lr', '0.1'], ['lr=0.1'], ['--fast'], ['amp=false'], [])
     """
-    if value is None or value is False:
+    if value is None:
         return []
-    if value is True:
-        return [name.removesuffix("=")]
+    if isinstance(value, bool) and (name.startswith("-") or not name.endswith("=")):  # a flag
+        return [name.removesuffix("=")] if value else []
     return [f"{name}{as_text(value)}"] if name.endswith("=") else [name, as_text(value)]

@@ -208,7 +208,8 @@ class Lead:
             self._written = max(self._written, checkpoint.written)
             if self._config.saves_at_reports:
                 self._saved = checkpoint
-                self._pair()
+                if self._named_step(checkpoint) is not None:
+                    self._pair()
             else:
                 self._save_pending()
                 self._saved = checkpoint
@@ -271,7 +272,10 @@ class Lead:
         if saved is None or self._due:
             return
         step = self._named_step(saved)
-        fitting = [each for each in self._undone if step is None or each.step <= step]
+        if step is None:  # a report that was printed later belongs to the next one
+            fitting = [each for each in self._undone if each.time <= saved.written + READ_WITHIN_S] or self._undone
+        else:
+            fitting = [each for each in self._undone if each.step <= step]
         if fitting:
             self._saved = None
             if (aside := self._set_aside(saved)) is not None:  # otherwise the reports wait for the next one

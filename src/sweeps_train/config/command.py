@@ -142,7 +142,7 @@ class CommandTask:
     braces."""
     options: Annotated[dict[str, Any], Reach.COMMAND] = Field(default_factory=dict)
     """Options that are added after the command, by name: null and false leave one out, true adds its name alone. A name
-    that ends with ``=`` is joined with its value."""
+    that ends with ``=`` is joined with its value. Without dashes, true and false are values, as in ``amp=false``."""
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Values of your own for the placeholders; each can be searched as ``task.arguments.NAME``."""
     files: Annotated[dict[FileName, ConfigFile], Reach.COMMAND] = Field(default_factory=dict)
