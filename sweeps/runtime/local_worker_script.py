@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 
 TYPE_CHECKING = False
@@ -26,7 +25,6 @@ def main(arguments: list[str]) -> None:
     Args:
         arguments: The worker's command, without the Python interpreter but with the arguments of Ray's script.
     """
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # which Ray's processes inherit from the driver
     context, language, worker = _parsed(arguments)
     variables = context.pop("env_vars", {})
     executable = context.pop("py_executable", sys.executable)
@@ -34,11 +32,20 @@ def main(arguments: list[str]) -> None:
     is_plain = language == "PYTHON" and executable == sys.executable and sys.platform == "linux"
     if not is_plain or any(context.values()) or any("$" in value for value in variables.values()):
         setup = os.path.join(os.path.dirname(script), "setup_worker.py")  # noqa: PTH118, PTH120 - pathlib
-        os.execv(sys.executable, [sys.executable, setup, *arguments])  # noqa: S606 - Ray's own
+        _become(setup, *arguments)
     os.environ.update(variables)
     if _is_forked(worker):
         return
-    os.execv(sys.executable, [sys.executable, *worker])  # noqa: S606 - the worker's command
+    _become(*worker)
+
+
+def _become(*arguments: str) -> None:
+    """Replace this process by Python with these arguments. It hears of SIGHUP, which is blocked in Ray's own
+    processes."""
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - Ray's own command
 
 
 def _is_forked(worker: list[str]) -> bool:
