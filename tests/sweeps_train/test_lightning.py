@@ -307,6 +307,17 @@ def falling(trained: list[list[Any]], frequency: int) -> Any:
     return Falling(1e-2, 8)
 
 
+def averaging(trained: list[list[Any]], _: int) -> Any:
+    """Return a module with averaged weights and a rate that changes with them from the second epoch on."""
+    from lightning.pytorch.callbacks import StochasticWeightAveraging
+
+    class Averaging(noisy(trained)):  # type: ignore[misc]
+        def configure_callbacks(self) -> Any:
+            return [StochasticWeightAveraging(0.1, 2, 2)]
+
+    return Averaging(1e-2, 8)
+
+
 @cache
 def global_finder() -> Any:
     """Return a callback that all trials of a process share."""
@@ -343,6 +354,7 @@ def unfreezing(trained: list[list[Any]], _: int) -> Any:
         pytest.param("from the generator", PERSISTENT, WITHIN, marks=pytest.mark.slow, id="by a process that persists"),
         pytest.param("from the generator", {"num_workers": 1}, {"max_epochs": 3}, marks=pytest.mark.slow, id="process"),
         pytest.param("by epoch", {}, {"max_epochs": 3}, id="with callbacks that change its optimizer"),
+        pytest.param("by epoch", {}, WITHIN, id="with averaged weights"),
     ],
 )
 def test_a_module_that_pauses_at_each_report_trains_as_one_that_never_does(
@@ -371,7 +383,8 @@ def test_a_module_that_pauses_at_each_report_trains_as_one_that_never_does(
 
     images = torch.rand(40, 64, generator=torch.Generator().manual_seed(0))
     trained: list[list[Any]] = [[]]
-    kind = unfreezing if "callbacks" in request.node.callspec.id else falling
+    kinds = {"with callbacks that change its optimizer": unfreezing, "with averaged weights": averaging}
+    kind = kinds.get(request.node.callspec.id, falling)
     reported: list[list[Any]] = [[]]
     newest: list[Path] = []
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback, LearningRateFinder
+from lightning.pytorch.callbacks import Callback, LearningRateFinder, StochasticWeightAveraging
 from lightning.pytorch.utilities import CombinedLoader
 from lightning.pytorch.utilities.parsing import lightning_setattr
 from torch.utils.data import DataLoader
@@ -83,6 +83,10 @@ class Continuation(Callback):
         if epoch.batch_progress.current.ready == 0:
             epoch.on_iteration_done()  # with `max_steps` Lightning would first end a batch that it does not have
         trainer.callback_metrics.update(self._metrics)
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        for each in callbacks:
+            if isinstance(each, StochasticWeightAveraging) and trainer.fit_loop.restarted_mid_epoch:
+                each.on_train_epoch_start(trainer, pl_module)  # Lightning calls it only where an epoch begins
         for index in self._due:
             schedule: Any = trainer.lr_scheduler_configs[index]
             if schedule.monitor in self._metrics:
