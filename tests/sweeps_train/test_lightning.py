@@ -281,6 +281,7 @@ def noisy(trained: list[list[Any]]) -> Any:
         lr = 1e-2
 
         def training_step(self, batch: Any, index: int) -> Any:
+            batch = batch["first"] if isinstance(batch, dict) else batch
             if self.trainer.limit_val_batches == 1.0:  # otherwise a callback tries rates
                 trained[-1].append((self.current_epoch, self.lr, batch[0][:, 0].tolist()))
             return super().training_step((nn.functional.dropout(batch[0]), batch[1]), index)
@@ -355,6 +356,10 @@ def unfreezing(trained: list[list[Any]], _: int) -> Any:
         pytest.param("from the generator", {"num_workers": 1}, {"max_epochs": 3}, marks=pytest.mark.slow, id="process"),
         pytest.param("by epoch", {}, {"max_epochs": 3}, id="with callbacks that change its optimizer"),
         pytest.param("by epoch", {}, WITHIN, id="with averaged weights"),
+        pytest.param("from two generators", {}, {"max_epochs": 3}, id="with two loaders"),
+        pytest.param(
+            "from two generators", PERSISTENT, {"max_epochs": 3}, marks=pytest.mark.slow, id="with two that persist"
+        ),
     ],
 )
 def test_a_module_that_pauses_at_each_report_trains_as_one_that_never_does(
@@ -376,7 +381,8 @@ def test_a_module_that_pauses_at_each_report_trains_as_one_that_never_does(
             rows = TensorDataset(images, torch.arange(40) % 10)
             # Lightning takes such a sampler in each trial, unless the user has one.
             order = {"shuffle": True} if sampled != "by epoch" else {"sampler": DistributedSampler(rows, 1, 0)}
-            return DataLoader(rows, batch_size=4, **order, **loader)
+            made = [DataLoader(rows, batch_size=4, **order, **loader) for _ in range(2)]
+            return {"first": made[0], "second": made[1]} if sampled == "from two generators" else made[0]
 
         def val_dataloader(self) -> Any:
             return DataLoader(TensorDataset(torch.ones(4, 64), torch.arange(4)), batch_size=4)

@@ -102,9 +102,12 @@ class Continuation(Callback):
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         workers = Workers(trainer.global_rank, trainer.world_size, trainer.strategy.root_device)
         loaders = CombinedLoader(trainer.train_dataloader).flattened
+        positions = [each.position() for each in loaders if isinstance(each, PositionedLoader)]
+        for later in positions[1:] if trainer.is_last_batch else ():
+            later["random"] = None  # the numbers after those that the first loader draws when the epoch begins
         own = {
             "random": random_state(workers.device),
-            "loaders": [each.position() for each in loaders if isinstance(each, PositionedLoader)],
+            "loaders": positions,
             "metrics": {name: torch.as_tensor(value).cpu() for name, value in trainer.callback_metrics.items()},
         }
         of_workers = workers.broadcast(workers.gather(own))
@@ -210,11 +213,12 @@ class PositionedLoader(DataLoader[Any]):
         device = self._trainer.strategy.root_device
         self._had = 0
         if self._begin is not None:
+            begin = self._begin["random"] or random_state(device)
             if self._begin.get("persisted") and not self._persists:
                 super().__iter__()  # starts them
                 self._persists = True
             self._had = self._begin["count"]
-            _set_random(self._begin["random"], device)
+            set_random_state(begin, device)
             _set_epoch(self, self._trainer.fit_loop.epoch_progress.current.processed)  # Lightning does so only later
         self._random_before, self._persisted_before = random_state(device), self._persists
         batches = super().__iter__()
