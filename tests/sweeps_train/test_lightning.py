@@ -309,14 +309,18 @@ def falling(trained: list[list[Any]], frequency: int) -> Any:
 
 
 def averaging(trained: list[list[Any]], _: int) -> Any:
-    """Return a module with averaged weights and a rate that changes with them from the second epoch on."""
+    """Return a module with averaged weights and a rate that changes with them from the second epoch on, and an epoch at
+    the end in which only the statistics of batches change."""
+    import torch
     from lightning.pytorch.callbacks import StochasticWeightAveraging
 
     class Averaging(noisy(trained)):  # type: ignore[misc]
         def configure_callbacks(self) -> Any:
             return [StochasticWeightAveraging(0.1, 2, 2)]
 
-    return Averaging(1e-2, 8)
+    module = Averaging(1e-2, 8)
+    module.network.append(torch.nn.BatchNorm1d(10))
+    return module
 
 
 @cache

@@ -83,10 +83,8 @@ class Continuation(Callback):
         if epoch.batch_progress.current.ready == 0:
             epoch.on_iteration_done()  # with `max_steps` Lightning would first end a batch that it does not have
         trainer.callback_metrics.update(self._metrics)
-        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-        for each in callbacks:
-            if isinstance(each, StochasticWeightAveraging) and trainer.fit_loop.restarted_mid_epoch:
-                each.on_train_epoch_start(trainer, pl_module)  # Lightning calls it only where an epoch begins
+        if trainer.fit_loop.restarted_mid_epoch:
+            _continue_averaging(trainer, pl_module)
         for index in self._due:
             schedule: Any = trainer.lr_scheduler_configs[index]
             if schedule.monitor in self._metrics:
@@ -132,6 +130,18 @@ class Continuation(Callback):
             self._positions = iter(of_workers[trainer.global_rank]["loaders"])
         else:  # a range of workers; the position is as near as it can be
             self._positions = iter([{**each, "random": None} for each in of_workers[0]["loaders"]])
+
+
+def _continue_averaging(trainer: Trainer, module: LightningModule) -> None:
+    """Prepare the averaging of weights amid an epoch, as Lightning does only where one begins. The statistics of
+    batches, which it clears there in the last epoch, stay as they are."""
+    statistics = {name: each.clone() for name, each in module.named_buffers()}
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    for each in callbacks:
+        if isinstance(each, StochasticWeightAveraging):
+            each.on_train_epoch_start(trainer, module)
+    for name, buffer in module.named_buffers():
+        buffer.copy_(statistics[name])
 
 
 def _flags(module: LightningModule) -> Flags:
