@@ -385,15 +385,20 @@ class Noted(list[Any]):
 def test_a_resumed_trainer_reads_the_rows_that_the_epoch_has_not_had(
     sampled: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def last_rows(**options: Any) -> list[int]:
+    def last_rows(every: int, **options: Any) -> list[int]:
         notes: list[int] = []
-        when: dict[str, Any] = {"max_steps": 8, "eval_strategy": "steps", "eval_steps": 3, "save_steps": 3}
+        when: dict[str, Any] = {"max_steps": 8, "eval_strategy": "steps", "eval_steps": every, "save_steps": every}
         arguments = line_arguments(tmp_path, per_device_train_batch_size=2, **when, **sampled)
         trained(arguments, monkeypatch, rows=Noted(notes), held_out=Noted([]), **options)
         return notes[-4:]
 
-    whole = last_rows(keep=tmp_path / "second")  # amid the second epoch
-    assert last_rows(resume=tmp_path / "second") == whole
+    whole = last_rows(3, keep=tmp_path / "amid the second epoch")
+    assert last_rows(3, resume=tmp_path / "amid the second epoch") == whole
+    last_rows(2, keep=tmp_path / "at the end of the first")
+    state = tmp_path / "at the end of the first" / "trainer_state.json"
+    state.write_text(state.read_text().replace('_steps": 2', '_steps": 1'))  # to pause amid the second
+    last_rows(1, resume=tmp_path / "at the end of the first", keep=tmp_path / "then amid the second")
+    assert last_rows(3, resume=tmp_path / "then amid the second") == last_rows(2)
 
 
 def test_a_resumed_trainer_is_not_evaluated_again_before_its_next_step(

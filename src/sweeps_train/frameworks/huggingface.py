@@ -252,7 +252,8 @@ class EpochOrder(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         folder = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
         if folder.is_dir():
-            torch.save(self._begin, folder / self._name(args))
+            is_at_end = float(state.epoch or 0).is_integer()  # the next epoch begins here
+            torch.save(random_state(args.device) if is_at_end else self._begin, folder / self._name(args))
 
     @staticmethod
     def _name(args: TrainingArguments) -> str:
