@@ -139,6 +139,7 @@ def trained(
     arguments: TrainingArguments,
     patch: pytest.MonkeyPatch,
     *callbacks: TrainerCallback,
+    rows: Any = ROWS,
     held_out: Any = ROWS,
     keep: Path | None = None,
     resume: Path | None = None,
@@ -147,7 +148,7 @@ def trained(
     """Train the model of two weights as a trial does; returns its reports, and copies the second checkpoint to
     ``keep``."""
     from sweeps_train.frameworks import huggingface
-    from sweeps_train.frameworks.huggingface import ReportCallback
+    from sweeps_train.frameworks.huggingface import EpochOrder, ReportCallback
 
     reports: list[Report] = []
 
@@ -162,9 +163,9 @@ def trained(
     patch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
     patch.setattr("sweeps_train.frameworks.huggingface.searched_metrics", lambda: ("eval_loss",))
     patch.setattr("sweeps_train.frameworks.huggingface.note", note)
-    trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=held_out)
+    trainer = Trainer(Line(), arguments, train_dataset=rows, eval_dataset=held_out)
     huggingface.keep_checkpoints_by_the_trial(trainer)
-    for callback in (*callbacks, ReportCallback(trainer)):
+    for callback in (*callbacks, EpochOrder(), ReportCallback(trainer)):
         vars(callback)["trainer"] = trainer
         trainer.add_callback(callback)
     if resume is None:
@@ -360,6 +361,44 @@ def test_the_users_callbacks_continue_with_their_states_and_with_what_the_user_h
 
     assert counted(is_first=True) == [[1, 2, 3, 4], [10, 20, 30, 40], []]
     assert counted(is_first=False) == [[3, 4], [30, 40], [100, 200]]
+
+
+class Noted(list[Any]):
+    """Rows that note which of them are read."""
+
+    def __init__(self, notes: list[int]) -> None:
+        super().__init__({**ROWS[0], "input_ids": [0] * (number % 3)} for number in range(8))
+        self.notes = notes
+
+    def __getitem__(self, number: Any) -> Any:
+        self.notes.append(number)
+        return super().__getitem__(number)
+
+
+@pytest.mark.parametrize(
+    "sampled",
+    [
+        {"train_sampling_strategy": "group_by_length"},
+        {"accelerator_config": {"use_seedable_sampler": False}},
+    ],
+)
+def test_a_resumed_trainer_reads_the_rows_that_the_epoch_has_not_had(
+    sampled: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def last_rows(every: int, **options: Any) -> list[int]:
+        notes: list[int] = []
+        when: dict[str, Any] = {"max_steps": 8, "eval_strategy": "steps", "eval_steps": every, "save_steps": every}
+        arguments = line_arguments(tmp_path, per_device_train_batch_size=2, **when, **sampled)
+        trained(arguments, monkeypatch, rows=Noted(notes), held_out=Noted([]), **options)
+        return notes[-4:]
+
+    whole = last_rows(3, keep=tmp_path / "amid the second epoch")
+    assert last_rows(3, resume=tmp_path / "amid the second epoch") == whole
+    last_rows(2, keep=tmp_path / "at the end of the first")
+    state = tmp_path / "at the end of the first" / "trainer_state.json"
+    state.write_text(state.read_text().replace('_steps": 2', '_steps": 1'))  # to pause amid the second
+    last_rows(1, resume=tmp_path / "at the end of the first", keep=tmp_path / "then amid the second")
+    assert last_rows(3, resume=tmp_path / "then amid the second") == last_rows(2)
 
 
 def test_a_resumed_trainer_is_not_evaluated_again_before_its_next_step(

@@ -281,6 +281,7 @@ def noisy(trained: list[list[Any]]) -> Any:
         lr = 1e-2
 
         def training_step(self, batch: Any, index: int) -> Any:
+            batch = batch["first"] if isinstance(batch, dict) else batch
             if self.trainer.limit_val_batches == 1.0:  # otherwise a callback tries rates
                 trained[-1].append((self.current_epoch, self.lr, batch[0][:, 0].tolist()))
             return super().training_step((nn.functional.dropout(batch[0]), batch[1]), index)
@@ -305,6 +306,21 @@ def falling(trained: list[list[Any]], frequency: int) -> Any:
             ]
 
     return Falling(1e-2, 8)
+
+
+def averaging(trained: list[list[Any]], _: int) -> Any:
+    """Return a module with averaged weights and a rate that changes with them from the second epoch on, and an epoch at
+    the end in which only the statistics of batches change."""
+    import torch
+    from lightning.pytorch.callbacks import StochasticWeightAveraging
+
+    class Averaging(noisy(trained)):  # type: ignore[misc]
+        def configure_callbacks(self) -> Any:
+            return [StochasticWeightAveraging(0.1, 2, 2)]
+
+    module = Averaging(1e-2, 8)
+    module.network.append(torch.nn.BatchNorm1d(10))
+    return module
 
 
 @cache
@@ -343,6 +359,11 @@ def unfreezing(trained: list[list[Any]], _: int) -> Any:
         pytest.param("from the generator", PERSISTENT, WITHIN, marks=pytest.mark.slow, id="by a process that persists"),
         pytest.param("from the generator", {"num_workers": 1}, {"max_epochs": 3}, marks=pytest.mark.slow, id="process"),
         pytest.param("by epoch", {}, {"max_epochs": 3}, id="with callbacks that change its optimizer"),
+        pytest.param("by epoch", {}, WITHIN, id="with averaged weights"),
+        pytest.param("from two generators", {}, {"max_epochs": 3}, id="with two loaders"),
+        pytest.param(
+            "from two generators", PERSISTENT, {"max_epochs": 3}, marks=pytest.mark.slow, id="with two that persist"
+        ),
     ],
 )
 def test_a_module_that_pauses_at_each_report_trains_as_one_that_never_does(
@@ -364,14 +385,16 @@ def test_a_module_that_pauses_at_each_report_trains_as_one_that_never_does(
             rows = TensorDataset(images, torch.arange(40) % 10)
             # Lightning takes such a sampler in each trial, unless the user has one.
             order = {"shuffle": True} if sampled != "by epoch" else {"sampler": DistributedSampler(rows, 1, 0)}
-            return DataLoader(rows, batch_size=4, **order, **loader)
+            made = [DataLoader(rows, batch_size=4, **order, **loader) for _ in range(2)]
+            return {"first": made[0], "second": made[1]} if sampled == "from two generators" else made[0]
 
         def val_dataloader(self) -> Any:
             return DataLoader(TensorDataset(torch.ones(4, 64), torch.arange(4)), batch_size=4)
 
     images = torch.rand(40, 64, generator=torch.Generator().manual_seed(0))
     trained: list[list[Any]] = [[]]
-    kind = unfreezing if "callbacks" in request.node.callspec.id else falling
+    kinds = {"with callbacks that change its optimizer": unfreezing, "with averaged weights": averaging}
+    kind = kinds.get(request.node.callspec.id, falling)
     reported: list[list[Any]] = [[]]
     newest: list[Path] = []
 

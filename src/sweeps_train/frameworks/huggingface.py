@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ray.train
+import torch
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
@@ -18,6 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy, 
 
 from sweeps_train.frameworks.optimizer_values import Values, apply_changes, configured_values
 from sweeps_train.frameworks.step_log import log_step, note, searched_metrics
+from sweeps_train.steps.random_state import random_state, set_random_state
 from sweeps_train.workers.distributed import Workers
 
 SAVED_BEFORE = "saved"
@@ -56,6 +58,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
         # A folder for each worker: all trials would share the one in the user's code.
         with tempfile.TemporaryDirectory() as folder:
             trainer.args.output_dir = folder
+            trainer.add_callback(EpochOrder())
             trainer.add_callback(ReportCallback(trainer))
             trainer.add_callback(ChangedValues(trainer))
             checkpoint = ray.train.get_checkpoint()
@@ -97,6 +100,9 @@ def resume(trainer: Trainer, saved: str) -> None:
     trainer.args.eval_on_start = False
     trainer.args.restore_callback_states_from_checkpoint = False  # ``Resumption`` restores them
     callbacks = trainer.callback_handler.callbacks
+    for each in callbacks:
+        if isinstance(each, EpochOrder):
+            each.load(trainer.args, Path(saved))
     callbacks.insert(0, Resumption(callbacks))
     with contextlib.suppress(AlreadyTrained):
         trainer.train(resume_from_checkpoint=saved)
@@ -216,6 +222,42 @@ class Resumption(TrainerCallback):
             for callback, its_state in zip(alike, newest, strict=False):
                 for attribute, value in its_state.get("attributes", {}).items():
                     setattr(callback, attribute, value)
+
+
+class EpochOrder(TrainerCallback):
+    """Callback that lets a resumed ``Trainer`` read the rest of an epoch in the order in which the epoch had begun.
+
+    A ``Trainer`` leaves out as many batches as the epoch has had. But samplers whose order does not follow from the
+    number of the epoch, such as those by length, draw another order, so that some rows would come twice and others
+    never.
+    """
+
+    def __init__(self) -> None:
+        self._begin: dict[str, Any] | None = None
+        """Random state at the beginning of the current epoch."""
+        self._is_saved = False
+        """Whether it was saved by an earlier run, for the epoch that comes next."""
+
+    def load(self, args: TrainingArguments, saved: Path) -> None:
+        """Load the state from a checkpoint of as many workers; those of earlier releases do not have it."""
+        if (file := saved / self._name(args)).exists():
+            self._begin, self._is_saved = torch.load(file, weights_only=True), True
+
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if self._is_saved and self._begin is not None:
+            # After the batches that it leaves out, or at the beginning of an epoch, the Trainer restores its own.
+            set_random_state(self._begin, args.device)
+        self._begin, self._is_saved = random_state(args.device), False
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        folder = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        if folder.is_dir():
+            is_at_end = float(state.epoch or 0).is_integer()  # the next epoch begins here
+            torch.save(random_state(args.device) if is_at_end else self._begin, folder / self._name(args))
+
+    @staticmethod
+    def _name(args: TrainingArguments) -> str:
+        return f"rng_state_of_epoch_{args.process_index}_{args.world_size}.pth"
 
 
 class ChangedValues(TrainerCallback, ExportableState):

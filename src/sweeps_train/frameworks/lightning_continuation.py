@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback, LearningRateFinder
+from lightning.pytorch.callbacks import Callback, LearningRateFinder, StochasticWeightAveraging
 from lightning.pytorch.utilities import CombinedLoader
 from lightning.pytorch.utilities.parsing import lightning_setattr
 from torch.utils.data import DataLoader
@@ -83,6 +83,8 @@ class Continuation(Callback):
         if epoch.batch_progress.current.ready == 0:
             epoch.on_iteration_done()  # with `max_steps` Lightning would first end a batch that it does not have
         trainer.callback_metrics.update(self._metrics)
+        if trainer.fit_loop.restarted_mid_epoch:
+            _continue_averaging(trainer, pl_module)
         for index in self._due:
             schedule: Any = trainer.lr_scheduler_configs[index]
             if schedule.monitor in self._metrics:
@@ -98,9 +100,12 @@ class Continuation(Callback):
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         workers = Workers(trainer.global_rank, trainer.world_size, trainer.strategy.root_device)
         loaders = CombinedLoader(trainer.train_dataloader).flattened
+        positions = [each.position() for each in loaders if isinstance(each, PositionedLoader)]
+        for later in positions[1:] if trainer.is_last_batch else ():
+            later["random"] = None  # the numbers after those that the first loader draws when the epoch begins
         own = {
             "random": random_state(workers.device),
-            "loaders": [each.position() for each in loaders if isinstance(each, PositionedLoader)],
+            "loaders": positions,
             "metrics": {name: torch.as_tensor(value).cpu() for name, value in trainer.callback_metrics.items()},
         }
         of_workers = workers.broadcast(workers.gather(own))
@@ -125,6 +130,18 @@ class Continuation(Callback):
             self._positions = iter(of_workers[trainer.global_rank]["loaders"])
         else:  # a range of workers; the position is as near as it can be
             self._positions = iter([{**each, "random": None} for each in of_workers[0]["loaders"]])
+
+
+def _continue_averaging(trainer: Trainer, module: LightningModule) -> None:
+    """Prepare the averaging of weights amid an epoch, as Lightning does only where one begins. The statistics of
+    batches, which it clears there in the last epoch, stay as they are."""
+    statistics = {name: each.clone() for name, each in module.named_buffers()}
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    for each in callbacks:
+        if isinstance(each, StochasticWeightAveraging):
+            each.on_train_epoch_start(trainer, module)
+    for name, buffer in module.named_buffers():
+        buffer.copy_(statistics[name])
 
 
 def _flags(module: LightningModule) -> Flags:
@@ -206,11 +223,12 @@ class PositionedLoader(DataLoader[Any]):
         device = self._trainer.strategy.root_device
         self._had = 0
         if self._begin is not None:
+            begin = self._begin["random"] or random_state(device)
             if self._begin.get("persisted") and not self._persists:
                 super().__iter__()  # starts them
                 self._persists = True
             self._had = self._begin["count"]
-            _set_random(self._begin["random"], device)
+            set_random_state(begin, device)
             _set_epoch(self, self._trainer.fit_loop.epoch_progress.current.processed)  # Lightning does so only later
         self._random_before, self._persisted_before = random_state(device), self._persists
         batches = super().__iter__()
