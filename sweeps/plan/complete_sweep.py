@@ -80,7 +80,7 @@ def describe_completion(record: SweepRecord, plan: Plan) -> str:
     change, effect = extension(ended, planned, plan.points.num_points)
     fixed = (
         f"if the error is fixed, `python -m sweeps extend {record.sweep} search.max_retries="
-        f"{plan.config.search.max_retries + 1}` tries the failed trials again; "
+        f"{plan.config.search.max_retries + 1}` tries the failed trials again, unless they diverged; "
     )
     return (
         f"{record.sweep} has {record.status}: {counted_states(record.counts)} of {counted(planned, 'trial')}{why}. "

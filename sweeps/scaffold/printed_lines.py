@@ -46,7 +46,7 @@ def printed_patterns(tree: ast.Module) -> tuple[list[str], list[dict[str, str]]]
         if new and _pattern(line, ()) not in found:
             found[_pattern(line, known)] = new
     ranks = {name: each for names in found.values() for name, each in names.items()}
-    metrics = sorted(ranks, key=lambda name: (ranks[name], name))
+    metrics = sorted(ranks, key=lambda name: (ranks[name], rank(name), name))
     if not any("<step>" in pattern for pattern in found):
         # Records are counted as steps: lines of the training between two evaluations would be some, too.
         best = ranks[metrics[0]] if metrics else 0
@@ -78,7 +78,8 @@ def _printed(call: ast.Call) -> list[str | None]:
     """Return what a call prints or logs, with None for each value."""
     function = name_of(call.func)
     if function in ("print", "print0"):
-        joined = [[" ", *_pieces(each)] for each in call.args]
+        given = [each.value for each in call.keywords if each.arg == "sep"] or [ast.Constant(" ")]
+        joined = [[*_pieces(given[0]), *_pieces(each)] for each in call.args]
         return [piece for pieces in joined for piece in pieces][1:]
     if function in ("info", "write"):
         text = call.args[0]

@@ -105,10 +105,10 @@ def _printed_json(tree: ast.Module) -> list[ast.expr]:
     writes = (each for each in calls if name_of(each.func) in ("write", "write_text"))
     in_files = {id(node) for each in writes if "stdout" not in ast.unparse(each.func) for node in ast.walk(each)}
     found = []
-    for call in calls:
-        name, shown = name_of(call.func), ast.unparse(call)
-        is_json = name == "dumps" or (name == "dump" and "stdout" in shown)
-        if is_json and call.args and id(call) not in in_files and "pickle" not in shown and "vars(" not in shown:
+    for call in (each for each in calls if each.args and id(each) not in in_files):
+        name, of_options = name_of(call.func), ast.unparse(call.args[0]).startswith("vars(")
+        is_json = name == "dumps" or (name == "dump" and "stdout" in ast.unparse(call))
+        if is_json and not of_options and "pickle" not in ast.unparse(call.func):
             found.append(call.args[0])
     return found
 

@@ -35,7 +35,7 @@ SPACE = "sweeps:space"
 """Attribute of a study that was rewritten for a wider space: that space, as JSON. If the driver dies before it saves
 the config with that space, the next driver reads here what the values of the trials mean."""
 DISTRIBUTIONS = TypeAdapter(dict[str, Distribution])
-FAILED_FOR_GOOD = re.compile(rf"{STOPPED_BY_USER}|\S+=(nan|-?inf)")
+FAILED_FOR_GOOD = re.compile(rf"{STOPPED_BY_USER}|((?!: ).)+=(nan|-?inf)")
 """Reasons of failures that no further attempt would change: a person has stopped the trial, or it has diverged."""
 
 

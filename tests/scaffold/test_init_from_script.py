@@ -459,7 +459,9 @@ PERCENT = """
 print("loss %.3f" % loss)
 print("val loss %.3f, %d%% of %s, val acc: %5.1f%%" % (loss, 50, name, 90))
 print("val score: " + str(score))
+print("test acc", acc, sep="=")
 """
+BOTH = 'print(f"val_loss {val} loss {loss}")'
 
 
 @pytest.mark.parametrize(
@@ -513,8 +515,10 @@ print("val score: " + str(score))
                 "loss 0.500": {},
                 "val loss 0.250, 50% of a, val acc:  90.0%": {"val_loss": 0.25, "val_acc": 90},
                 "val score: 0.75": {"val_score": 0.75},
+                "test acc=0.5": {"test_acc": 0.5},
             },
         ),
+        (BOTH, "val_loss", {"val_loss 0.5 loss 0.25": {"val_loss": 0.5, "loss": 0.25}}),
     ],
 )
 def test_the_held_out_value_of_what_a_script_prints_is_searched(
@@ -544,6 +548,7 @@ def test_json_that_a_script_writes_into_a_file_is_not_its_output(
 SCRIPTS = (
     *("print(json.dumps(evaluate()))", "json.dump({'val_loss': 0.5}, sys.stdout)", "dist.init_process_group()"),
     *("deepspeed.init_distributed()", "Fabric().launch()", "world = os.environ['WORLD_SIZE']"),
+    "print(json.dumps({'val_loss': 0.5, 'options': vars(args)}))",
 )
 PROGRAMS = ("print(json.dumps(vars(args)))", "state = pickle.dumps(model)", "json.dump({'val_loss': 0.5}, file)")
 
@@ -553,7 +558,7 @@ def test_a_launched_script_is_not_made_a_program_by_a_line_of_progress(line: str
     printed = f'print(f"epoch {{epoch}}: train loss {{loss:.4f}}"); {line}'
     conf = proposed(ARGPARSE.replace('print(json.dumps({"step": 1, **metrics}))', printed).replace("metrics =", "_ ="))
     assert ("command" in conf["task"]) is (line in PROGRAMS)
-    assert ("val_loss" in conf["search"]["metric"]) is ("sys.stdout" in line)
+    assert ("val_loss" in conf["search"]["metric"]) is ("'val_loss'" in line and line in SCRIPTS)
 
 
 def test_a_script_whose_own_values_are_its_options_becomes_a_command() -> None:

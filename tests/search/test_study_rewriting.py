@@ -29,7 +29,7 @@ from sweeps.search.samplers.earlier_sweep import EarlierSweep
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.search.study_file import open_study_storage
-from sweeps.search.study_rewriting import clear_half_sampled, rebuild_trial, rewrite_in_space
+from sweeps.search.study_rewriting import FAILED_FOR_GOOD, clear_half_sampled, rebuild_trial, rewrite_in_space
 from sweeps.search.study_search import StudySearch
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.space import Space
@@ -224,6 +224,11 @@ def test_finished_trials_that_become_longer_are_the_first_to_go_on(tmp_path: Pat
     opened.on_trial_complete("again", result(0.2, 4, sweeps_completed=True))
     trial = next(trial for trial in trials(tmp_path) if trial.user_attrs.get(NUMBER) == 0)
     assert (trial.state, trial.value, list(trial.intermediate_values)) == (TrialState.COMPLETE, 0.1, [1, 2, 3, 4])
+
+
+def test_a_value_that_is_no_number_is_told_from_an_error_that_names_one() -> None:
+    found = [FAILED_FOR_GOOD.fullmatch(each) is not None for each in ("val loss=nan", "a:b=-inf", "ValueError: x=nan")]
+    assert found == [True, True, False]
 
 
 def test_failed_trials_go_on_unless_a_person_has_stopped_them_or_they_have_diverged(tmp_path: Path) -> None:
