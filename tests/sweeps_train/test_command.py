@@ -53,7 +53,7 @@ for step in range(first, 7):
     if kind == "dies" and step == 5 and first == 1:
         time.sleep(3)
         sys.exit("KeyError: 'the last line'")
-    time.sleep(0.05)
+    time.sleep(float(os.environ.get("PAUSE_S", 0.05)))
 (shared / f"{kind}.done").touch()
 """
 
@@ -139,6 +139,7 @@ def test_a_population_continues_from_checkpoints_of_its_best_programs(tmp_path: 
     done = run(
         written(tmp_path),
         "conf=mine.yaml",
+        "+task.environment.PAUSE_S=0.4",  # checkpoints without steps that are found together are one report
         "search=pbt",
         "search.scheduler.mutate=[task.arguments.lr]",
         "search.num_trials=4",
