@@ -135,13 +135,13 @@ class Continuation(Callback):
 def _continue_averaging(trainer: Trainer, module: LightningModule) -> None:
     """Prepare the averaging of weights amid an epoch, as Lightning does only where one begins. The statistics of
     batches, which it clears there in the last epoch, stay as they are."""
-    statistics = {name: each.clone() for name, each in module.named_buffers()}
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
     for each in callbacks:
         if isinstance(each, StochasticWeightAveraging):
+            statistics = {name: buffer.clone() for name, buffer in module.named_buffers()}
             each.on_train_epoch_start(trainer, module)
-    for name, buffer in module.named_buffers():
-        buffer.copy_(statistics[name])
+            for name, buffer in module.named_buffers():
+                buffer.copy_(statistics[name])
 
 
 def _flags(module: LightningModule) -> Flags:
